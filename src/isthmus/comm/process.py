@@ -1,0 +1,116 @@
+"""Workers as processes, over torch.distributed: gloo on CPUs, NCCL where every worker has a GPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from isthmus.comm.ledger import Where
+from isthmus.comm.transport import Pending, Transport
+from isthmus.errors import WorkerError
+
+
+class Processes(Transport):
+    """Joins the workers named by (rank, size) that meet at (host, port). Owns the process group; `close` ends it."""
+
+    def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, backend: str = "gloo"):
+        super().__init__(rank, size, timeout)
+        self.store = _meet(rank, size, host, port, timeout)
+        dist.init_process_group(
+            backend, store=self.store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
+        )
+        self.sequence = 0
+
+    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+        self.sequence += 1
+        tag = self.sequence % (1 << 30)  # transfers that are under way together must not be taken for each other
+        arriving, leaving = [], []
+        for q in self.peers:
+            try:
+                if recv[q].numel():
+                    arriving.append((q, dist.irecv(recv[q], src=q, tag=tag)))
+                if send[q].numel():
+                    leaving.append((q, dist.isend(send[q], dst=q, tag=tag)))
+            except RuntimeError as error:
+                raise self.broken(q, where, error) from error
+        return _Works(self, arriving, leaving, (send, recv), where)
+
+    def _all_reduce(self, tensor: Tensor, where: Where) -> None:
+        try:
+            dist.all_reduce(tensor, async_op=True).wait(timedelta(seconds=self.timeout))
+        except RuntimeError as error:
+            raise self.broken(None, where, error) from error
+
+    def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
+        """What a backend's error means: too late, or gone."""
+        text = str(error).lower()
+        if "timed out" in text or "timeout" in text:
+            return self.late(peer, where)
+        who = "another worker" if peer is None else f"worker {peer}"
+        return WorkerError(
+            f"worker {self.rank} lost {who} ({where}): it has ended; its own last lines say why, "
+            f"and --resume goes on from the last checkpoint"
+        )
+
+    def close(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class _Works(Pending):
+    def __init__(self, transport: Processes, arriving: list, leaving: list, buffers: tuple, where: Where):
+        self.transport, self.arriving, self.leaving, self.where = transport, arriving, leaving, where
+        self.buffers = buffers  # kept alive until the transfer is over
+
+    def wait(self) -> None:
+        begun, limit = time.perf_counter(), timedelta(seconds=self.transport.timeout)
+        for peer, work in self.arriving + self.leaving:
+            try:
+                work.wait(limit)
+            except RuntimeError as error:
+                raise self.transport.broken(peer, self.where, error) from error
+        self.transport.ledger.wait_seconds += time.perf_counter() - begun
+
+
+def _meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.TCPStore:
+    """A store that all workers have reached; the error names those that have not."""
+    limit = timedelta(seconds=timeout)
+    try:
+        # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
+        mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        store = dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False)
+    except (RuntimeError, dist.DistError) as error:
+        raise WorkerError(
+            f"worker {rank} could not meet worker 0 at {host}:{port} within {timeout:g} s: "
+            f"is worker 0 running, and can this machine reach that address? ({_first_line(error)})"
+        ) from error
+    # The restart count keeps an earlier attempt's arrivals from being taken for this one's.
+    room = f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    store.set(f"{room}/here/{rank}", "1")
+    deadline = time.monotonic() + timeout
+    keys = [f"{room}/here/{q}" for q in range(size)]
+    while not store.check(keys):
+        if time.monotonic() > deadline:
+            absent = [q for q, key in enumerate(keys) if not store.check([key])]
+            names = ", ".join(f"worker {q}" for q in absent)
+            raise WorkerError(
+                f"{names} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
+                f"start it, or look at its own last lines; --timeout sets the limit"
+            )
+        time.sleep(0.02)
+    return store
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def default_backend() -> str:
+    """NCCL where there is a GPU for this process, gloo elsewhere."""
+    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"

@@ -1,0 +1,165 @@
+"""How rows travel between workers: the contract, and its twin inside one process.
+
+A transport never waits for ever: each wait has a limit, and its error names the worker, the peer, and the place
+(site, direction, step).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from isthmus.comm.ledger import Ledger, Where
+from isthmus.errors import WorkerError
+
+T = TypeVar("T")
+
+
+class Pending(ABC):
+    """A transfer under way. Its buffers belong to it until `wait` returns."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Returns when every row has arrived and every row has left."""
+
+
+class Transport(ABC):
+    """Worker `rank` of `size`, and its links to the others."""
+
+    def __init__(self, rank: int, size: int, timeout: float):
+        self.rank, self.size, self.timeout = rank, size, timeout
+        self.ledger = Ledger()
+
+    @property
+    def peers(self) -> list[int]:
+        """The other workers, each one beginning after itself, so that no worker is everyone's first."""
+        return [(self.rank + i) % self.size for i in range(1, self.size)]
+
+    def exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+        """Sends ``send[q]`` to worker q and receives ``recv[q]`` from it, for every q; empty messages do not travel.
+
+        Returns at once. Both ends know the shapes; nothing but the rows travels.
+        """
+        for q in self.peers:
+            if send[q].numel():
+                self.ledger.sent(where, q, len(send[q]), send[q].numel() * send[q].element_size())
+        return self._exchange(send, recv, where)
+
+    def all_reduce(self, tensor: Tensor, where: Where) -> Tensor:
+        """Sum over the workers, in place, the same bits on each."""
+        if self.size > 1:
+            begun = time.perf_counter()
+            # A ring passes each element on 2 (size - 1) times, split over size workers.
+            self.ledger.sent(where, -1, 0, 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size)
+            self._all_reduce(tensor, where)
+            self.ledger.reduce_seconds += time.perf_counter() - begun
+        return tensor
+
+    def all_gather(self, tensor: Tensor, where: Where) -> list[Tensor]:
+        """The tensors of all workers, of any lengths (first dimension), in rank order."""
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(tensor)
+        self.all_reduce(lengths, where)
+        parts = [tensor.new_empty(int(n), *tensor.shape[1:]) for n in lengths]
+        parts[self.rank] = tensor
+        self.exchange([tensor] * self.size, parts, where).wait()
+        return parts
+
+    @abstractmethod
+    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending: ...
+
+    @abstractmethod
+    def _all_reduce(self, tensor: Tensor, where: Where) -> None: ...
+
+    def close(self) -> None:  # noqa: B027 - a transport without resources has nothing to close
+        """Gives back sockets and threads."""
+
+    def late(self, peer: int | None, where: Where) -> WorkerError:
+        who = "the others" if peer is None else f"worker {peer}"
+        return WorkerError(
+            f"worker {self.rank} waited {self.timeout:g} s for {who} ({where}): "
+            "look at that worker's own last lines, or raise --timeout if it is only slow"
+        )
+
+
+class Hub:
+    """The meeting place of workers that are threads of one process. `Hub(1).transport(0)` is a worker alone."""
+
+    def __init__(self, size: int, timeout: float = 60.0):
+        self.size, self.timeout = size, timeout
+        self.boxes: dict[tuple[int, int], queue.SimpleQueue] = {
+            (a, b): queue.SimpleQueue() for a in range(size) for b in range(size)
+        }
+        self.barrier = threading.Barrier(size)
+        self.desk: list[Tensor | None] = [None] * size
+
+    def transport(self, rank: int) -> InProcess:
+        return InProcess(self, rank)
+
+    def run(self, work: Callable[[Transport], T]) -> list[T]:
+        """work(transport) on every worker at once; the results in rank order. The first error ends them all."""
+        results: list = [None] * self.size
+        errors: list[BaseException] = []
+
+        def body(rank: int) -> None:
+            try:
+                results[rank] = work(self.transport(rank))
+            except BaseException as error:
+                errors.append(error)
+                self.barrier.abort()
+
+        threads = [threading.Thread(target=body, args=(rank,), name=f"worker-{rank}") for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return results
+
+
+class InProcess(Transport):
+    """Workers as threads: messages are handed over in memory."""
+
+    def __init__(self, hub: Hub, rank: int):
+        super().__init__(rank, hub.size, hub.timeout)
+        self.hub = hub
+
+    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+        for q in self.peers:
+            if send[q].numel():
+                self.hub.boxes[self.rank, q].put(send[q].detach().clone())
+        return _Handover(self, recv, where)
+
+    def _all_reduce(self, tensor: Tensor, where: Where) -> None:
+        try:
+            self.hub.desk[self.rank] = tensor.clone()
+            self.hub.barrier.wait(self.timeout)
+            total = sum(self.hub.desk[1:], start=self.hub.desk[0])  # type: ignore[arg-type]
+            self.hub.barrier.wait(self.timeout)
+        except threading.BrokenBarrierError:
+            raise self.late(None, where) from None
+        tensor.copy_(total)  # type: ignore[arg-type]
+
+
+class _Handover(Pending):
+    def __init__(self, transport: InProcess, recv: Sequence[Tensor], where: Where):
+        self.transport, self.recv, self.where = transport, recv, where
+
+    def wait(self) -> None:
+        mine, begun = self.transport, time.perf_counter()
+        for q in mine.peers:
+            if self.recv[q].numel():
+                try:
+                    rows = mine.hub.boxes[q, mine.rank].get(timeout=mine.timeout)
+                except queue.Empty:
+                    raise mine.late(q, self.where) from None
+                self.recv[q].copy_(rows)
+        mine.ledger.wait_seconds += time.perf_counter() - begun

@@ -1,0 +1,73 @@
+"""What a training run is asked to do. All of it is in the run's config.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from isthmus.engine.task import METRICS
+from isthmus.errors import InputError
+from isthmus.nn import ModelConfig
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+ROWS_DTYPES = {"bf16": torch.bfloat16}
+FEATURES = ("raw", "rows", "standard")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run, but for the graph and the number of workers."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    recipe: str = "exact"
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the recipe understands, as given by ``--set name=value``."""
+    optimizer: str = "adam"
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    steps: int = 200
+    eval_every: int = 10
+    patience: int = 0
+    """Evaluations without a better validation score after which training stops; 0 never."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 means at every evaluation."""
+    split: int = 0
+    seed: int = 0
+    dtype: str = "float32"
+    rows_dtype: str | None = None
+    """``bf16``: rows are read and sent in bf16 and summed in float32."""
+    features: str = "raw"
+    """``rows`` divides each feature row by its sum; ``standard`` gives each column mean 0 and deviation 1."""
+    inductive: bool = False
+    """Train on the graph of the training nodes alone; validate on training and validation nodes; test on all."""
+    metric: str | None = None
+    """accuracy, micro-f1 or roc-auc; None chooses accuracy, or micro-f1 for multi-label graphs."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("optimizer", OPTIMIZERS),
+            ("dtype", DTYPES),
+            ("features", FEATURES),
+            ("rows_dtype", (None, *ROWS_DTYPES)),
+            ("metric", (None, *METRICS)),
+        ):
+            if getattr(self, name) not in known:
+                names = ", ".join(str(value) for value in known if value)
+                raise InputError(f"unknown {name.replace('_', '-')} {getattr(self, name)!r}: use one of {names}")
+        for name, least in (("steps", 1), ("eval_every", 1), ("patience", 0), ("checkpoint_every", 0), ("split", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        if self.lr <= 0 or self.weight_decay < 0:
+            raise InputError("lr must be above 0 and weight-decay at least 0")
+        if self.rows_dtype and self.dtype != "float32":
+            raise InputError("bf16 rows are summed in float32: use --dtype float32, or leave --rows-dtype out")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> TrainConfig:
+        return TrainConfig(**{**values, "model": ModelConfig(**values["model"])})

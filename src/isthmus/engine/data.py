@@ -1,0 +1,83 @@
+"""A worker's rows, labels and splits as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.comm import Transport, Where
+from isthmus.engine.config import DTYPES, TrainConfig
+from isthmus.errors import InputError
+from isthmus.graph.graph import SparseRows
+from isthmus.kernels import Csr, SparseMatrix
+from isthmus.local.graph import as_tensor
+from isthmus.nn.layers import Rows
+from isthmus.partition import Part
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Of n inner nodes: rows [n, F], labels [n] or [n, C], and one bool mask [n] per split."""
+
+    x: Rows
+    y: Tensor
+    masks: dict[str, Tensor]
+
+    @staticmethod
+    def of(part: Part, config: TrainConfig, transport: Transport) -> Data:
+        splits = part.train_mask.shape[1]
+        if config.split >= splits:
+            raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
+        masks = {name: as_tensor(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
+        x = _rows(part.x, DTYPES[config.dtype])
+        return Data(_prepare(x, config.features, transport), as_tensor(part.y), masks)
+
+    def take(self, keep: Tensor) -> Data:
+        """The nodes of a bool mask."""
+        x = _take_sparse(self.x, keep) if isinstance(self.x, SparseMatrix) else self.x[keep]
+        return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
+
+
+def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype) -> Rows:
+    if isinstance(x, SparseRows):
+        pattern = Csr(as_tensor(x.indptr), as_tensor(x.indices), x.width)
+        return SparseMatrix(pattern, as_tensor(x.data).to(dtype))
+    return as_tensor(x).to(dtype)
+
+
+def _prepare(x: Rows, how: str, transport: Transport) -> Rows:
+    if how == "rows":
+        if isinstance(x, SparseMatrix):
+            rows = x.pattern.edge_rows
+            total = x.values.new_zeros(len(x)).index_add_(0, rows, x.values)
+            return SparseMatrix(x.pattern, x.values / _not_zero(total)[rows])
+        return x / _not_zero(x.sum(1, keepdim=True))
+    if how == "standard":
+        x = x.dense() if isinstance(x, SparseMatrix) else x
+        return _standardise(x, transport)
+    return x
+
+
+def _standardise(x: Tensor, transport: Transport) -> Tensor:
+    """Mean 0 and deviation 1 per column over all workers' rows; constant columns become 0."""
+    where = Where("features", "reduce", 0, "features")
+    count = transport.all_reduce(torch.tensor([float(len(x))], dtype=torch.float64), where)
+    mean = transport.all_reduce(x.double().sum(0), where) / count
+    square = transport.all_reduce((x.double() - mean).square().sum(0), where) / count
+    return ((x.double() - mean) / _not_zero(square.sqrt())).to(x.dtype)
+
+
+def _not_zero(total: Tensor) -> Tensor:
+    return torch.where(total == 0, torch.ones_like(total), total)
+
+
+def _take_sparse(x: SparseMatrix, keep: Tensor) -> SparseMatrix:
+    edges = keep[x.pattern.edge_rows]
+    degree = x.pattern.indptr.diff()[keep]
+    indptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+    return SparseMatrix(Csr(indptr, x.pattern.indices[edges], x.pattern.num_cols), x.values[edges])

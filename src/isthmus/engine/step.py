@@ -1,0 +1,65 @@
+"""One full-graph step: forward, loss, backward, sum of the gradients, update."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.comm import Transport, Where
+from isthmus.engine.task import loss_sum, score
+from isthmus.engine.views import View, Views
+
+
+def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, view: View, labelled: int, step: int, transport: Transport
+) -> float:
+    """One update of the weights; returns the loss, the same on every worker.
+
+    Loss = sum over this worker's training rows / `labelled`, the number of training rows of *all* workers; gradients
+    are summed over workers, so the update is that of one process holding the whole graph.
+    """
+    model.train()
+    optimizer.zero_grad(set_to_none=True)
+    view.graph.begin(step)
+    logits = model(view.graph, view.data.x)
+    mask = view.data.masks["train"]
+    loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
+    loss.backward()
+    total = _sum_gradients(model, loss.detach(), step, transport)
+    optimizer.step()
+    return total
+
+
+def _sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport) -> float:
+    """Sums loss and gradients over the workers in one message."""
+    if transport.size == 1:
+        return float(loss)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = torch.cat([loss.view(1), *(gradient.flatten() for gradient in gradients)])
+    transport.all_reduce(flat, Where("weights", "reduce", step, "weights"))
+    place = 1
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = flat[place : place + gradient.numel()].view_as(gradient)
+        place += gradient.numel()
+    return float(flat[0])
+
+
+@torch.no_grad()
+def predict(model: nn.Module, view: View, step: int) -> Tensor:
+    """Logits of this worker's nodes, [n, C]."""
+    model.eval()
+    view.graph.begin(step)
+    return model(view.graph, view.data.x)
+
+
+def evaluate(model: nn.Module, views: Views, metric: str, step: int, transport: Transport) -> dict[str, float]:
+    """The score of every split over all workers' nodes; no process ever sees more than its part."""
+    scores = {}
+    for view in views.scored:
+        logits = predict(model, view, step)
+        for split in view.scores:
+            mask = view.data.masks[split]
+            where = Where(f"score of {split}", "reduce", step, "weights")
+            scores[split] = score(metric, logits[mask], view.data.y[mask], transport, where)
+    return scores

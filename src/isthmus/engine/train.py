@@ -1,0 +1,206 @@
+"""Full-graph training from parts to a trained model, the same code on one worker and on many."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import isthmus
+from isthmus.comm import Transport, Where
+from isthmus.engine import checkpoint
+from isthmus.engine.checkpoint import Progress
+from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
+from isthmus.engine.record import KINDS, Record, Stopwatch, claim, memory_peak_bytes, sum_over_workers
+from isthmus.engine.step import evaluate, train_step
+from isthmus.engine.task import check_metric, default_metric
+from isthmus.engine.views import Views
+from isthmus.errors import InputError
+from isthmus.local import Savings
+from isthmus.partition import Book
+
+Watcher = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Result:
+    """What a run leaves in memory: the best model by validation score, and the summary that is also on disk."""
+
+    model: nn.Module
+    summary: dict[str, Any]
+
+
+def train(
+    book: Book,
+    config: TrainConfig,
+    transport: Transport,
+    *,
+    savings: Savings | None = None,
+    model: nn.Module | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Result:
+    """Trains on the part of this worker together with the others; every worker calls it with the same arguments.
+
+    ``model`` replaces the one that the config describes; ``out`` is the run folder (None writes nothing); ``watch`` is
+    called on every worker with each line of metrics.
+    """
+    _check(book, config, transport)
+    metric = config.metric or default_metric(book.multilabel)
+    check_metric(metric, book.multilabel, book.classes)
+    views = Views.of(book, config, savings or Savings(), transport)
+    if model is None:
+        model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    run = _Run(book, config, transport, views, model, optimizer, metric, out, watch)
+    run.begin(resume)
+    run.loop()
+    return run.end()
+
+
+def _check(book: Book, config: TrainConfig, transport: Transport) -> None:
+    if book.num_parts != transport.size:
+        raise InputError(
+            f"{book.folder} has {book.num_parts} parts but there are {transport.size} workers: "
+            f"use --workers {book.num_parts}, or partition again with --parts {transport.size}"
+        )
+    if config.split >= book.splits:
+        raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {book.splits - 1}")
+
+
+class _Run:
+    """The state of one run while it lasts."""
+
+    def __init__(self, book, config, transport, views, model, optimizer, metric, out, watch):
+        self.book, self.config, self.transport, self.views = book, config, transport, views
+        self.model, self.optimizer, self.metric = model, optimizer, metric
+        self.out, self.watch = out, watch or (lambda line: None)
+        self.record = Record(out if transport.rank == 0 else None)
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = _copy(model)
+        self.clock, self.sent, self.rows_sent, self.done = Stopwatch(), Counter(), 0, 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change when a run is resumed. (The number of steps may: a longer run goes on from a shorter.)"""
+        asked = {name: value for name, value in self.config.as_dict().items() if name not in ("steps", "patience")}
+        return {"graph": self.book.name, "nodes": self.book.nodes, "parts": self.book.num_parts, **asked}
+
+    def begin(self, resume: bool) -> None:
+        if resume:
+            if self.out is None:
+                raise InputError("--resume needs the run's folder: give --out RUN")
+            self.progress, self.best = checkpoint.restore(self.out, self.model, self.optimizer, self.identity)
+        if self.record.folder is not None:
+            claim(self.record.folder, resume)
+        self.record.begin(
+            {
+                **self.config.as_dict(),
+                "graph": self.book.name,
+                "parts": str(self.book.folder.resolve()),
+                "workers": self.transport.size,
+                "threads": torch.get_num_threads(),
+                "versions": {
+                    "isthmus": isthmus.__version__,
+                    "torch": torch.__version__,
+                    "python": platform.python_version(),
+                },
+            },
+            self.progress.step if resume else None,
+        )
+        if not resume:
+            self.save()
+
+    def loop(self) -> None:
+        config, progress = self.config, self.progress
+        every = config.checkpoint_every or config.eval_every
+        labelled = self.book.train[config.split]
+        while progress.step < config.steps and not self.out_of_patience:
+            self.transport.ledger.take()
+            with self.clock.step(self.transport.ledger):
+                loss = train_step(
+                    self.model, self.optimizer, self.views.train, labelled, progress.step, self.transport
+                )
+            self.count(self.transport.ledger.take())
+            progress.step += 1
+            line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": round(self.clock.steps[-1], 6)}
+            if progress.step % config.eval_every == 0 or progress.step == config.steps:
+                line |= self.evaluate()
+            self.record.line(**line)
+            self.watch(line)
+            if progress.step % every == 0 or progress.step == config.steps or self.out_of_patience:
+                self.save()
+
+    @property
+    def out_of_patience(self) -> bool:
+        return bool(self.config.patience) and self.progress.waited >= self.config.patience
+
+    def evaluate(self) -> dict[str, float]:
+        with self.clock.evaluation():
+            scores = evaluate(self.model, self.views, self.metric, self.progress.step, self.transport)
+        best = self.progress.best
+        if not best or scores["val"] > best["val"]:
+            self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
+            self.best = _copy(self.model)
+        else:
+            self.progress.waited += 1
+        return scores
+
+    def save(self) -> None:
+        if self.record.folder is not None:
+            checkpoint.save(
+                self.record.folder, self.progress, self.model, self.optimizer, self.best, self.identity
+            )
+
+    def count(self, ledger) -> None:
+        self.done += 1
+        self.sent.update(ledger.kinds)
+        self.rows_sent += sum(ledger.rows.values())
+
+    def end(self) -> Result:
+        self.model.load_state_dict(self.best)
+        summary = self.summarise()
+        self.record.end(summary)
+        return Result(self.model, summary)
+
+    def summarise(self) -> dict[str, Any]:
+        """The numbers of all workers: bytes, rows and memory summed, times of worker 0."""
+        steps, best = max(self.done, 1), self.progress.best
+        halo = self.views.train.graph.num_halo
+        mine = [*(self.sent[kind] for kind in KINDS), self.rows_sent, halo, memory_peak_bytes()]
+        *sent, rows, halo, memory = sum_over_workers([float(value) for value in mine], self.transport)
+        return {
+            "recipe": self.config.recipe,
+            "options": self.config.options,
+            "model": asdict(self.config.model),
+            "graph": self.book.name,
+            "workers": self.transport.size,
+            "steps": self.progress.step,
+            "seed": self.config.seed,
+            "best_val": best.get("val"),
+            "best_step": self.progress.best_step,
+            "train": best.get("train"),
+            "test": {"score": best.get("test"), "metric": self.metric},
+            **self.clock.summary(),
+            "bytes_per_step": {kind: round(size / steps) for kind, size in zip(KINDS, sent, strict=True)},
+            "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": 0},
+            "staleness": {"mean": 0.0, "max": 0},
+            "memory_peak_bytes": round(memory),
+            "run": None if self.out is None else str(self.out),
+        }
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def barrier(transport: Transport, what: str) -> None:
+    """Returns when every worker has come here."""
+    transport.all_reduce(torch.zeros(1), Where(what, "reduce", 0, "weights"))

@@ -1,0 +1,59 @@
+"""Which graph a model sees when it trains, validates and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from isthmus.comm import Transport
+from isthmus.engine.config import ROWS_DTYPES, TrainConfig
+from isthmus.engine.data import Data
+from isthmus.local import LocalGraph, Savings, restrict
+from isthmus.partition import Book
+
+
+@dataclass(frozen=True)
+class View:
+    """A graph, the data of its nodes, and the splits that are scored on it."""
+
+    graph: LocalGraph
+    data: Data
+    scores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Views:
+    """Transductive: one view for all. Inductive: training nodes; training and validation nodes; all nodes."""
+
+    train: View
+    scored: tuple[View, ...]
+
+    @staticmethod
+    def of(book: Book, config: TrainConfig, savings: Savings, transport: Transport) -> Views:
+        part = book.part(transport.rank)
+        graph = LocalGraph.from_part(
+            part,
+            transport,
+            book.symmetric,
+            savings=savings,
+            rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
+            seed=config.seed,
+        )
+        data = Data.of(part, config, transport)
+        if not config.inductive:
+            whole = _view(graph, data, ("train", "val", "test"))
+            return Views(whole, (whole,))
+        seen = data.masks["train"]
+        train = _view(restrict(graph, seen), data.take(seen), ("train",))
+        seen = seen | data.masks["val"]
+        val = _view(restrict(graph, seen), data.take(seen), ("val",))
+        return Views(train, (train, val, _view(graph, data, ("test",))))
+
+
+def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
+    if isinstance(data.x, torch.Tensor):
+        graph.fix(data.x)
+    elif not graph.savings.narrow_side:
+        data = Data(graph.fix(data.x.dense()), data.y, data.masks)
+    return View(graph, data, scores)

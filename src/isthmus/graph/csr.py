@@ -1,0 +1,133 @@
+"""Edge list → CSR: sorted, without self loops or duplicates. One in-place sort of packed 64-bit keys, dst << 32 | src."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.errors import InputError
+
+BLOCK = 1 << 24  # edges handled at a time: temporaries stay below a few hundred MB
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Row i lists the sources of the edges into i, ascending. ``order`` maps each edge to its place in the input."""
+
+    indptr: np.ndarray  # int64 [N+1]
+    indices: np.ndarray  # int32 [E]
+    order: np.ndarray | None  # int64 [E], only when asked for
+    self_loops: int  # dropped
+    duplicates: int  # merged
+    symmetric: bool
+
+
+def pack(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """One int64 key per edge, ordered by (dst, src). Ids must be below 2³¹."""
+    keys = np.empty(len(src), np.int64)
+    pack_into(keys, src, dst)
+    return keys
+
+
+def pack_into(keys: np.ndarray, src: np.ndarray, dst: np.ndarray) -> None:
+    for a in range(0, len(keys), BLOCK):
+        part = slice(a, a + BLOCK)
+        np.left_shift(dst[part], 32, out=keys[part], dtype=np.int64, casting="unsafe")
+        keys[part] |= src[part].astype(np.int64, copy=False)
+
+
+def sources(keys: np.ndarray) -> np.ndarray:
+    """The low half of every key, as a view."""
+    return keys.view(np.int32)[0 if sys.byteorder == "little" else 1 :: 2]
+
+
+def targets(keys: np.ndarray) -> np.ndarray:
+    """The high half of every key, as a view."""
+    return keys.view(np.int32)[1 if sys.byteorder == "little" else 0 :: 2]
+
+
+def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr:
+    """Sort the packed ``keys`` (in place; they are used up) and make the CSR form of their distinct edges."""
+    order = None
+    if keep_order:  # stable, so that the first of several equal edges is the one that stays
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+    else:
+        keys.sort()
+    total = len(keys)
+    kept, self_loops = _compact(keys, order)
+    keys, order = keys[:kept], order[:kept] if order is not None else None
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    for a in range(0, kept, BLOCK):
+        # keys are sorted, so each block touches one short run of rows
+        rows = targets(keys[a : a + BLOCK])
+        first = int(rows[0])
+        count = np.bincount(rows - rows[0])
+        indptr[first + 1 : first + 1 + len(count)] += count
+    np.cumsum(indptr, out=indptr)
+    symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
+    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric)
+
+
+def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:
+    """Move the distinct keys without self loops to the front, block by block; return (how many, self loops)."""
+    kept = loops = 0
+    last = np.int64(-1)
+    for a in range(0, len(keys), BLOCK):
+        block = keys[a : a + BLOCK]
+        loop = sources(block) == targets(block)
+        new = np.empty(len(block), bool)
+        new[0] = block[0] != last
+        np.not_equal(block[1:], block[:-1], out=new[1:])
+        last = block[-1]
+        loops += int(np.count_nonzero(loop))
+        new &= ~loop
+        if order is not None:
+            chosen = order[a : a + BLOCK][new]
+            order[kept : kept + len(chosen)] = chosen
+        block = block[new]
+        keys[kept : kept + len(block)] = block
+        kept += len(block)
+    return kept, loops
+
+
+def fingerprint(keys: np.ndarray, *, swap: bool = False) -> int:
+    """Sum of a 64-bit mix of every edge: equal for equal edge sets, and for different ones with odds of 2⁻⁶⁴.
+
+    An edge set is symmetric when its fingerprint equals that of its reverses: no second sort is needed.
+    """
+    total = np.uint64(0)
+    for a in range(0, len(keys), BLOCK):
+        h = keys[a : a + BLOCK].view(np.uint64)
+        h = (h << np.uint64(32)) | (h >> np.uint64(32)) if swap else h.copy()
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finaliser of SplitMix64
+            h ^= h >> np.uint64(shift)
+            h *= np.uint64(factor)
+        h ^= h >> np.uint64(31)
+        total += h.sum(dtype=np.uint64)
+    return int(total)
+
+
+def with_reverses(keys: np.ndarray) -> np.ndarray:
+    """The keys followed by those of the reversed edges."""
+    both = np.empty(2 * len(keys), np.int64)
+    both[: len(keys)] = keys
+    pack_into(both[len(keys) :], targets(keys), sources(keys))
+    return both
+
+
+def missing_reverses(csr: Csr) -> tuple[int, int, int]:
+    """How many edges have no reverse, and (source, target) of the first of them."""
+    n = len(csr.indptr) - 1
+    dst = np.repeat(np.arange(n, dtype=np.int32), np.diff(csr.indptr))
+    keys, back = pack(csr.indices, dst), pack(dst, csr.indices)
+    back.sort()
+    lonely = np.setdiff1d(keys, back, assume_unique=True)
+    return len(lonely), int(sources(lonely)[0]), int(targets(lonely)[0])
+
+
+def check_fits(num_nodes: int) -> None:
+    if num_nodes >= 2**31:
+        raise InputError(f"{num_nodes:,} nodes are more than ids of 31 bits can name: split the graph first")

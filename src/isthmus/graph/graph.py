@@ -1,0 +1,79 @@
+"""The whole graph, in memory or memory-mapped: structure, rows, labels, splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Feature rows in CSR form: row i has ``data[indptr[i]:indptr[i+1]]`` in columns ``indices[...]``."""
+
+    indptr: np.ndarray  # int64 [N+1]
+    indices: np.ndarray  # int32 [nnz]
+    data: np.ndarray  # float [nnz]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.indptr) - 1, self.width
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
+    def take(self, rows: np.ndarray) -> SparseRows:
+        """The given rows, in the given order."""
+        length = np.diff(self.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(length)])
+        flat = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], length)
+        return SparseRows(indptr, self.indices[flat], self.data[flat], self.width)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph in CSR form: row i lists the sources j of the edges j → i, ascending, without self loops or duplicates.
+
+    Shapes: N nodes, E directed edges, F features, C classes, S splits.
+    """
+
+    indptr: np.ndarray  # int64 [N+1]
+    indices: np.ndarray  # int32 where N fits, else int64 [E]
+    x: np.ndarray | SparseRows  # float [N, F]
+    y: np.ndarray  # int64 [N], -1 = unlabelled; or uint8 [N, C], multi-label
+    train_mask: np.ndarray  # bool [N, S]
+    val_mask: np.ndarray  # bool [N, S]
+    test_mask: np.ndarray  # bool [N, S]
+    num_classes: int
+    name: str = "graph"
+    symmetric: bool = True  # every edge is there in both directions
+    edge_attr: np.ndarray | None = None  # [E] or [E, D], in the order of `indices`
+    node_type: np.ndarray | None = None  # int [N]
+    notes: tuple[str, ...] = field(default=())  # what the reader mended, for the user to see
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indptr[-1])
+
+    @property
+    def num_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def num_splits(self) -> int:
+        return self.train_mask.shape[1]
+
+    @property
+    def multilabel(self) -> bool:
+        return self.y.ndim == 2
+
+    @property
+    def degree(self) -> np.ndarray:
+        """In-degree of every node, int64 [N]."""
+        return np.diff(self.indptr)

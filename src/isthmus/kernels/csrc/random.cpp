@@ -1,0 +1,64 @@
+// Counter-based dropout: whether feature f of node v survives is a function of (stream, v, f) alone.
+//
+// A row's key is mix64(stream + v * golden); a feature's bits are mix32(low(key) + f * golden) ^ high(key), and it is
+// kept when they are at least `threshold` (= p * 2^32). So owner and reader of a row draw the same mask.
+#include "common.h"
+
+namespace isthmus {
+namespace {
+
+inline uint64_t mix64(uint64_t h) {
+  h ^= h >> 30;
+  h *= 0xbf58476d1ce4e5b9ull;
+  h ^= h >> 27;
+  h *= 0x94d049bb133111ebull;
+  return h ^ (h >> 31);
+}
+
+inline uint32_t mix32(uint32_t h) {
+  h ^= h >> 16;
+  h *= 0x7feb352du;
+  h ^= h >> 15;
+  h *= 0x846ca68bu;
+  return h ^ (h >> 16);
+}
+
+template <typename T>
+void dropout(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint64_t stream, uint32_t threshold, T scale,
+             bool relu, T* out, int threads) {
+  const T floor = relu ? T(0) : -std::numeric_limits<T>::infinity();
+  for_each(rows, threads, [&](int64_t i) {
+    const uint64_t key = mix64(stream + (uint64_t)nodes[i] * 0x9e3779b97f4a7c15ull);
+    const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    const T* from = x + i * width;
+    T* to = out + i * width;
+#pragma omp simd
+    for (int64_t f = 0; f < width; ++f) {
+      const uint32_t bits = mix32(low + (uint32_t)f * 0x9e3779b9u) ^ high;
+      const T value = from[f] > floor ? from[f] : floor;
+      to[f] = bits >= threshold ? value * scale : T(0);
+    }
+  });
+}
+
+// Gradient of relu followed by dropout, from what came out: only a kept, positive feature is above zero.
+template <typename T>
+void kept_positive(int64_t count, const T* out, const T* grad, T scale, T* to, int threads) {
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+  for (int64_t i = 0; i < count; ++i) to[i] = out[i] > T(0) ? grad[i] * scale : T(0);
+}
+
+}  // namespace
+}  // namespace isthmus
+
+#define ISTHMUS_DROPOUT(SUFFIX, T)                                                                                   \
+  ISTHMUS_API void dropout_##SUFFIX(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint64_t stream,  \
+                                    uint32_t threshold, T scale, int relu, T* out, int threads) {                    \
+    isthmus::dropout<T>(rows, width, x, nodes, stream, threshold, scale, relu != 0, out, threads);                   \
+  }                                                                                                                  \
+  ISTHMUS_API void kept_positive_##SUFFIX(int64_t count, const T* out, const T* grad, T scale, T* to, int threads) { \
+    isthmus::kept_positive<T>(count, out, grad, scale, to, threads);                                                 \
+  }
+
+ISTHMUS_DROPOUT(f32, float)
+ISTHMUS_DROPOUT(f64, double)

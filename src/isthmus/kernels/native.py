@@ -1,0 +1,37 @@
+"""The native core, if there is one for this machine: a shared library with plain C functions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+
+_LEVELS = ("avx512", "avx2", "default")
+
+
+def path() -> Path | None:
+    """The file of the best core that this processor can run, or None."""
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    usable = _LEVELS[_LEVELS.index(capability) :] if capability in _LEVELS else ("default",)
+    for level in usable:
+        for suffix in EXTENSION_SUFFIXES:
+            file = Path(__file__).parent / f"_core_{level}{suffix}"
+            if file.exists():
+                return file
+    return None
+
+
+@cache
+def core() -> ctypes.CDLL | None:
+    """The loaded core; None where it was not built or ISTHMUS_NATIVE=0 asks for the torch twins.
+
+    torch is imported first on purpose: both then share one OpenMP runtime, hence one pool of threads.
+    """
+    file = path()
+    if file is None or os.environ.get("ISTHMUS_NATIVE") == "0":
+        return None
+    return ctypes.CDLL(str(file))

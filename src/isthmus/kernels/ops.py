@@ -1,0 +1,206 @@
+"""The few loops that must be fast. Each runs in the native core where it can, else as its torch twin."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from isthmus.kernels import twin
+from isthmus.kernels.csr import Csr
+from isthmus.kernels.native import core
+
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
+_FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+
+
+def aggregate(
+    csr: Csr,
+    x: Tensor,
+    out: Tensor | None = None,
+    *,
+    edge_weight: Tensor | None = None,
+    col_scale: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    add_self: bool = False,
+    accumulate: bool = False,
+) -> Tensor:
+    r"""Weighted sum of rows over a sparse pattern.
+
+    .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{col(e)}\, x_{col(e)} \Bigr)
+
+    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
+    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. Give edge_weight or col_scale, not both.
+    """
+    if edge_weight is not None and col_scale is not None:
+        raise ValueError("aggregate takes edge_weight or col_scale, not both: multiply them first")
+    sum_dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+    if out is None:
+        out = torch.empty(csr.num_rows, x.shape[1], dtype=sum_dtype, device=x.device)
+    lib = _core_for(x)
+    if lib is None:
+        twin.aggregate(
+            csr,
+            x,
+            out,
+            edge_weight=edge_weight,
+            col_scale=col_scale,
+            row_scale=row_scale,
+            add_self=add_self,
+            accumulate=accumulate,
+        )
+        return out
+    x = _rows(x)
+    getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}")(
+        *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(csr.targets)),
+        *(_ptr(x), _int(x.shape[1]), _int(x.stride(0))),
+        *(_ptr(_as(edge_weight, sum_dtype)), _ptr(_as(col_scale, sum_dtype)), _ptr(_as(row_scale, sum_dtype))),
+        *(_ptr(out), _int(out.stride(0)), int(add_self), int(accumulate), torch.get_num_threads()),
+    )
+    return out
+
+
+def transpose(csr: Csr) -> tuple[Csr, Tensor]:
+    """The transposed pattern, and for each of its edges the number of the same edge in `csr` (int64 [edges])."""
+    lib = _core_for(csr.indices)
+    if lib is None:
+        return twin.transpose(csr)
+    turned = Csr(torch.empty(csr.num_cols + 1, dtype=torch.int64), torch.empty_like(csr.indices), csr.num_rows)
+    order = torch.empty(csr.num_edges, dtype=torch.int64)
+    lib.transpose_csr(
+        *(_int(csr.num_rows), _int(csr.num_cols), _ptr(csr.indptr), _ptr(csr.indices)),
+        *(_ptr(turned.indptr), _ptr(turned.indices), _ptr(order)),
+    )
+    return turned, order
+
+
+def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
+    """``out[i] = x[rows[i]]``; rows int32."""
+    if out is None:
+        out = x.new_empty(len(rows), x.shape[1])
+    lib = _core_for(x)
+    if lib is None:
+        twin.gather_rows(x, rows, out)
+        return out
+    x, size = _rows(x), x.element_size()
+    lib.gather_rows(
+        *(_int(len(rows)), _ptr(rows), _ptr(x), _int(x.shape[1] * size), _int(x.stride(0) * size)),
+        *(_ptr(out), torch.get_num_threads()),
+    )
+    return out
+
+
+def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    """``out[rows[i]] += values[i]`` in place; rows int32, distinct."""
+    lib = _core_for(out)
+    if lib is None:
+        twin.scatter_add_rows(out, rows, values)
+        return out
+    values = values.contiguous()
+    getattr(lib, f"scatter_add_{_SUFFIX[out.dtype]}")(
+        *(_int(len(rows)), _ptr(rows), _ptr(values), _int(out.shape[1])),
+        *(_ptr(out), _int(out.stride(0)), torch.get_num_threads()),
+    )
+    return out
+
+
+def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, *, relu: bool = False) -> Tensor:
+    """Drops each feature with probability p and scales the rest by 1/(1-p); with `relu`, negative features too.
+
+    What is dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n].
+    """
+    threshold, scale = min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
+    lib = _core_for(x)
+    if lib is None:
+        return twin.dropout(x, nodes, stream, threshold, scale, relu)
+    x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    getattr(lib, f"dropout_{_SUFFIX[x.dtype]}")(
+        *(_int(len(x)), _int(x.shape[1]), _ptr(x), _ptr(nodes), ctypes.c_uint64(stream), ctypes.c_uint32(threshold)),
+        *(_FLOAT[x.dtype](scale), int(relu), _ptr(out), torch.get_num_threads()),
+    )
+    return out
+
+
+def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
+    """Gradient of relu and dropout by 1/scale from their result: ``grad * scale`` where ``out > 0``, else 0."""
+    lib = _core_for(out)
+    if lib is None:
+        return twin.kept_positive(out, grad, scale)
+    out, grad = out.contiguous(), grad.contiguous()
+    result = torch.empty_like(grad)
+    getattr(lib, f"kept_positive_{_SUFFIX[out.dtype]}")(
+        *(_int(out.numel()), _ptr(out), _ptr(grad), _FLOAT[out.dtype](scale), _ptr(result), torch.get_num_threads()),
+    )
+    return result
+
+
+def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Softmax attention over the edges j → i of each row, per head.
+
+    .. math:: α_{ij} = softmax_j\bigl(leaky(t_i + s_j)\bigr), \qquad out_i = \sum_j α_{ij} x_j
+
+    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H].
+    """
+    lib = _core_for(x)
+    if lib is None:
+        return twin.attention(csr, target, source, slope, x)
+    target, source, x = target.contiguous(), source.contiguous(), x.contiguous()
+    heads = target.shape[1]
+    alpha, out = x.new_empty(csr.num_edges, heads), x.new_empty(csr.num_rows, x.shape[1])
+    getattr(lib, f"attention_{_SUFFIX[x.dtype]}")(
+        *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _int(heads), _int(x.shape[1] // heads)),
+        *(_ptr(target), _ptr(source), _FLOAT[x.dtype](slope), _ptr(x), _ptr(alpha), _ptr(out), torch.get_num_threads()),
+    )
+    return out, alpha
+
+
+def attention_grad(
+    csr: Csr,
+    turned: tuple[Csr, Tensor],
+    target: Tensor,
+    source: Tensor,
+    slope: float,
+    x: Tensor,
+    alpha: Tensor,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
+    lib = _core_for(x)
+    if lib is None:
+        return twin.attention_grad(csr, target, source, slope, x, alpha, grad)
+    target, source, x, grad = target.contiguous(), source.contiguous(), x.contiguous(), grad.contiguous()
+    heads, (back, order) = target.shape[1], turned
+    grad_score, grad_target = torch.empty_like(alpha), torch.empty_like(target)
+    grad_source, grad_x = torch.empty_like(source), torch.empty_like(x)
+    getattr(lib, f"attention_grad_{_SUFFIX[x.dtype]}")(
+        *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices)),
+        *(_int(back.num_rows), _ptr(back.indptr), _ptr(back.indices), _ptr(order)),
+        *(_int(heads), _int(x.shape[1] // heads), _ptr(target), _ptr(source), _FLOAT[x.dtype](slope)),
+        *(_ptr(x), _ptr(alpha), _ptr(grad), _ptr(grad_score)),
+        *(_ptr(grad_target), _ptr(grad_source), _ptr(grad_x), torch.get_num_threads()),
+    )
+    return grad_target, grad_source, grad_x
+
+
+def _core_for(x: Tensor) -> ctypes.CDLL | None:
+    return core() if x.device.type == "cpu" else None
+
+
+def _ptr(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def _int(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x with its features next to each other in memory."""
+    return x if x.stride(1) == 1 else x.contiguous()
+
+
+def _as(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    if tensor is not None and tensor.dtype != dtype:
+        raise TypeError(f"scales and weights must be {dtype} like the sums, not {tensor.dtype}: convert them once")
+    return tensor

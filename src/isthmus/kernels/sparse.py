@@ -1,0 +1,68 @@
+"""Sparse feature rows as an operand: bag-of-words features are a percent full, and are worth keeping so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from isthmus.kernels import ops
+from isthmus.kernels.csr import Csr
+
+
+@dataclass(frozen=True)
+class SparseMatrix:
+    """X [n, F] with ``values`` at the places of ``pattern``. Takes part in ``X @ W`` as a constant: no gradient by X."""
+
+    pattern: Csr
+    values: Tensor  # [nnz]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pattern.num_rows, self.pattern.num_cols
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def requires_grad(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return self.pattern.num_rows
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        """X W, [n, K] for weight [F, K]."""
+        return _SparseMatmul.apply(weight, self)
+
+    def dense(self) -> Tensor:
+        out = self.values.new_zeros(self.shape)
+        out[self.pattern.edge_rows, self.pattern.indices.long()] = self.values
+        return out
+
+    def dropout(self, nodes: Tensor, stream: int, p: float) -> SparseMatrix:
+        """Each stored value dropped with probability p, as a function of (stream, node, feature)."""
+        place = nodes[self.pattern.edge_rows] * self.pattern.num_cols + self.pattern.indices
+        dropped = replace(self, values=ops.dropout(self.values[:, None], place, stream, p)[:, 0])
+        dropped.__dict__["turned"] = self.turned  # the pattern is the same, and so is its transpose
+        return dropped
+
+    @cached_property
+    def turned(self) -> tuple[Csr, Tensor]:
+        return ops.transpose(self.pattern)
+
+
+class _SparseMatmul(Function):
+    @staticmethod
+    def forward(ctx, weight, x):
+        ctx.x = x
+        return ops.aggregate(x.pattern, weight.contiguous(), edge_weight=x.values)
+
+    @staticmethod
+    def backward(ctx, grad):
+        turned, order = ctx.x.turned
+        return ops.aggregate(turned, grad.contiguous(), edge_weight=ctx.x.values[order]), None

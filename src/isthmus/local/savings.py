@@ -1,0 +1,17 @@
+"""The exact savings: less work and less traffic, the same numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Savings:
+    """Which exact savings a recipe takes. All on is `exact`; all off is `vanilla`, as the papers' baselines run."""
+
+    narrow_side: bool = True
+    """P(HW) = (PH)W: a layer that narrows exchanges and aggregates after its transform."""
+    aggregate_once: bool = True
+    """Input rows never change: what is made of them alone (P X, their halo copies) is made once per run."""
+    overlap: bool = True
+    """Inner rows are aggregated while halo rows are on the wire."""

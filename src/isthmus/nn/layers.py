@@ -1,0 +1,102 @@
+"""The convolutions, written once against LocalGraph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from isthmus.kernels import SparseMatrix
+from isthmus.local import LocalGraph
+
+Rows = Tensor | SparseMatrix
+
+
+def linear(x: Rows, weight: Tensor) -> Tensor:
+    """x Wᵀ, [n, out] for x [n, in] dense or sparse and weight [out, in]."""
+    return x @ weight.t() if isinstance(x, SparseMatrix) else functional.linear(x, weight)
+
+
+def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
+    """P X Wᵀ in the cheaper of its two orders, [n, out].
+
+    Input rows that never change are aggregated once per run, so for them P X comes first; elsewhere the narrow side
+    is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
+    """
+    if isinstance(x, SparseMatrix):
+        return graph.aggregate(linear(x, weight), norm)
+    if graph.savings.narrow_side and len(weight) <= x.shape[1] and not graph.is_fixed(x):
+        return graph.aggregate(linear(x, weight), norm)
+    return linear(graph.aggregate(x, norm), weight)
+
+
+class GCNConv(nn.Module):
+    r"""Graph convolution of Kipf and Welling.
+
+    .. math:: x'_i = W \sum_{j \in N(i) \cup i} \frac{x_j}{\sqrt{(d_i + 1)(d_j + 1)}} + b
+
+    Shapes: x [n, in] → [n, out]; W [out, in].
+    """
+
+    def __init__(self, in_width: int, out_width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.bias = nn.Parameter(torch.zeros(out_width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+        return propagate(graph, x, self.weight, "gcn") + self.bias
+
+
+class SAGEConv(nn.Module):
+    r"""GraphSAGE with the mean, in its concatenated form.
+
+    .. math:: x'_i = W \Bigl[\, x_i \,\Big\|\, \frac{1}{d_i} \sum_{j \in N(i)} x_j \Bigr] + b
+                   = W_{self}\, x_i + W_{mean} \frac{1}{d_i} \sum_{j \in N(i)} x_j + b
+
+    The second form is computed: nothing is concatenated, and the two halves may take different orders.
+    Shapes: x [n, in] → [n, out]; W [out, 2 in].
+    """
+
+    def __init__(self, in_width: int, out_width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_width, 2 * in_width))
+        self.bias = nn.Parameter(torch.zeros(out_width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+        w_self, w_mean = self.weight.chunk(2, dim=1)
+        neighbours = propagate(graph, x, w_mean, "mean")
+        if isinstance(x, SparseMatrix):
+            return linear(x, w_self) + neighbours + self.bias
+        return torch.addmm(neighbours + self.bias, x, w_self.t())
+
+
+class GATConv(nn.Module):
+    r"""Graph attention of Veličković et al., H heads of D features.
+
+    .. math:: x'_i = \Bigl\|_{h} \sum_{j \in N(i) \cup i} α^h_{ij} W^h x_j + b, \qquad
+              α^h_{ij} = softmax_j\, leaky\bigl(a^h_t \cdot W^h x_i + a^h_s \cdot W^h x_j\bigr)
+
+    With ``concat=False`` the heads are averaged. Shapes: x [n, in] → [n, H·D] or [n, D].
+    """
+
+    def __init__(self, in_width: int, out_width: int, heads: int = 1, concat: bool = True, slope: float = 0.2):
+        super().__init__()
+        self.heads, self.concat, self.slope = heads, concat, slope
+        self.weight = nn.Parameter(torch.empty(heads * out_width, in_width))
+        self.target = nn.Parameter(torch.empty(1, heads, out_width))
+        self.source = nn.Parameter(torch.empty(1, heads, out_width))
+        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+        for parameter in (self.weight, self.target, self.source):
+            nn.init.xavier_uniform_(parameter)
+
+    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+        rows = graph.halo(linear(x, self.weight))
+        by_head = rows.view(len(rows), self.heads, -1)
+        target = (by_head[: graph.num_inner] * self.target).sum(-1)
+        source = (by_head * self.source).sum(-1)
+        out = graph.attend(target, source, rows, self.slope)
+        if not self.concat:
+            out = out.view(len(out), self.heads, -1).mean(1)
+        return out + self.bias

@@ -1,0 +1,110 @@
+"""GCN, SAGE and GAT of any depth and width: convolutions with norm, activation and dropout between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from isthmus.errors import InputError
+from isthmus.kernels import SparseMatrix
+from isthmus.local import LocalGraph
+from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What `isthmus train` knows of a model."""
+
+    model: str = "gcn"
+    layers: int = 2
+    hidden: int = 64
+    heads: int = 4
+    """Attention heads; GAT only. Each hidden layer is ``heads`` × ``hidden // heads`` wide."""
+    dropout: float = 0.5
+    input_dropout: float = 0.0
+    """Dropout of the input features. 0 lets layer 0 aggregate them once per run."""
+    layer_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise InputError(f"unknown model {self.model!r}: use one of {', '.join(MODELS)}")
+        for name in ("layers", "hidden", "heads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("dropout", "input_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if self.model == "gat" and self.hidden % self.heads:
+            raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) for gat")
+
+    def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
+        """The model with weights drawn from `seed`: the same on every worker, without a message."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return MODELS[self.model](self, in_width, out_width).to(dtype)
+
+
+class Model(nn.Module):
+    """Convolutions in a row; between two of them: layer norm if asked, activation, dropout.
+
+    Dropout follows the exchange: it is keyed by node, so the owner's mask of a row is every reader's too.
+    """
+
+    def __init__(self, config: ModelConfig, convs: list[nn.Module], widths: list[int]):
+        super().__init__()
+        self.config = config
+        self.convs = nn.ModuleList(convs)
+        norms = [nn.LayerNorm(width) if config.layer_norm else nn.Identity() for width in widths]
+        self.norms = nn.ModuleList(norms)
+
+    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+        """x: this worker's inner rows, [n, in] → logits, [n, out]."""
+        x = self.drop_input(graph, x)
+        for conv, norm in zip(self.convs[:-1], self.norms, strict=True):
+            x = self.activate(graph, norm(conv(graph, x)))
+        return self.convs[-1](graph, x)
+
+    def drop_input(self, graph: LocalGraph, x: Rows) -> Rows:
+        p = self.config.input_dropout if self.training else 0.0
+        if p == 0:
+            return x
+        return graph.dropout_sparse(x, p) if isinstance(x, SparseMatrix) else graph.dropout(x, p)
+
+    def activate(self, graph: LocalGraph, x: Tensor) -> Tensor:
+        return graph.dropout(x, self.config.dropout if self.training else 0.0, relu=True)
+
+
+def _widths(config: ModelConfig, in_width: int, out_width: int) -> list[tuple[int, int]]:
+    ends = [in_width, *[config.hidden] * (config.layers - 1), out_width]
+    return list(zip(ends[:-1], ends[1:], strict=True))
+
+
+class GCN(Model):
+    def __init__(self, config: ModelConfig, in_width: int, out_width: int):
+        widths = _widths(config, in_width, out_width)
+        super().__init__(config, [GCNConv(a, b) for a, b in widths], [b for _, b in widths[:-1]])
+
+
+class SAGE(Model):
+    def __init__(self, config: ModelConfig, in_width: int, out_width: int):
+        widths = _widths(config, in_width, out_width)
+        super().__init__(config, [SAGEConv(a, b) for a, b in widths], [b for _, b in widths[:-1]])
+
+
+class GAT(Model):
+    """Hidden layers concatenate their heads, the last one averages them; ELU between."""
+
+    def __init__(self, config: ModelConfig, in_width: int, out_width: int):
+        *hidden, last = _widths(config, in_width, out_width)
+        convs: list[nn.Module] = [GATConv(a, b // config.heads, config.heads) for a, b in hidden]
+        convs.append(GATConv(*last, config.heads, concat=False))
+        super().__init__(config, convs, [b for _, b in hidden])
+
+    def activate(self, graph: LocalGraph, x: Tensor) -> Tensor:
+        return graph.dropout(functional.elu(x), self.config.dropout if self.training else 0.0)
+
+
+MODELS: dict[str, type] = {"gcn": GCN, "sage": SAGE, "gat": GAT}

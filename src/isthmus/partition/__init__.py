@@ -1,0 +1,22 @@
+"""Graph → assignment → parts on disk; the book that describes them; their quality."""
+
+from isthmus.partition.book import Book, Part, PartInfo, is_parts_folder
+from isthmus.partition.methods import BALANCE, METHODS, CutOptions, assign
+from isthmus.partition.order import ORDERS, locality_order
+from isthmus.partition.quality import describe
+from isthmus.partition.run import partition
+
+__all__ = [
+    "BALANCE",
+    "METHODS",
+    "ORDERS",
+    "Book",
+    "CutOptions",
+    "Part",
+    "PartInfo",
+    "assign",
+    "describe",
+    "is_parts_folder",
+    "locality_order",
+    "partition",
+]

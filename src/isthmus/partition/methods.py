@@ -1,0 +1,167 @@
+"""Ways to cut a graph: each takes the graph and answers the part of every node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.graph import Graph
+from isthmus.partition import metis
+from isthmus.partition.adjacency import symmetric_csr
+from isthmus.partition.ldg import ldg
+
+BALANCE = ("nodes", "edges", "train", "val", "test")
+
+
+@dataclass(frozen=True)
+class CutOptions:
+    """What a method may be told. Each method says in ``Method.takes`` which of these it heeds."""
+
+    seed: int = 0
+    """Of every random choice."""
+    balance: tuple[str, ...] = ("nodes", "edges", "train")
+    """Loads that all parts get an equal share of: nodes, edges (in-degrees), train, val, test (summed over splits)."""
+    objective: str = "cut"
+    """What METIS minimises: "cut", edges between parts, or "vol", rows sent between parts."""
+    passes: int = 10
+    """Times that ldg reads the graph; the first few bring the most."""
+    tolerance: float = 0.03
+    """Every load's max/mean is to stay below 1 + tolerance."""
+
+    def __post_init__(self) -> None:
+        for name in self.balance:
+            if name not in BALANCE:
+                raise InputError(f"cannot balance '{name}': choose from {', '.join(BALANCE)}")
+        if not self.balance:
+            raise InputError("nothing to balance: give balance at least one of " + ", ".join(BALANCE))
+        if self.objective not in metis.OBJECTIVES:
+            raise InputError(f"unknown objective '{self.objective}': choose one of {', '.join(metis.OBJECTIVES)}")
+        if self.passes < 1:
+            raise InputError(f"passes must be at least 1, not {self.passes}")
+        if not 0 < self.tolerance <= 1:
+            raise InputError(f"tolerance must be in (0, 1], not {self.tolerance}: 0.03 allows 3 % above the mean")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to cut, with the options that it heeds."""
+
+    assign: Callable[[Graph, int, CutOptions], np.ndarray]  # -> int32 [N]
+    description: str
+    takes: tuple[str, ...] = ()
+
+
+def assign(graph: Graph, parts: int, method: str, options: CutOptions) -> np.ndarray:
+    """Part of every node by the named method, int32 [N]; no part is empty."""
+    if graph.num_nodes < parts or parts < 1:
+        raise InputError(f"cannot cut {graph.num_nodes} nodes into {parts} parts: ask for 1 to {graph.num_nodes} parts")
+    chosen = find(method)
+    if parts == 1:
+        return np.zeros(graph.num_nodes, np.int32)
+    return fill_empty(chosen.assign(graph, parts, options), parts, graph.degree)
+
+
+def find(method: str) -> Method:
+    """The method of that name."""
+    if method not in METHODS:
+        raise InputError(f"unknown partition method '{method}': choose one of {', '.join(METHODS)}")
+    return METHODS[method]
+
+
+def fill_empty(assignment: np.ndarray, parts: int, degree: np.ndarray) -> np.ndarray:
+    """Give every empty part one node: the one of least degree in the part that has the most nodes."""
+    sizes = np.bincount(assignment, minlength=parts)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(np.argmax(sizes))
+        members = np.flatnonzero(assignment == largest)
+        assignment[members[np.argmin(degree[members])]] = empty
+        sizes[largest] -= 1
+        sizes[empty] = 1
+    return assignment
+
+
+def enforceable(graph: Graph, parts: int, balance: tuple[str, ...]) -> tuple[str, ...]:
+    """The loads that can be balanced at all: those with more units than parts. (METIS loses its way in the others.)"""
+    totals = {"nodes": graph.num_nodes, "edges": graph.num_edges}
+    totals |= {name: int(np.count_nonzero(_mask(graph, name))) for name in BALANCE[2:]}
+    return tuple(name for name in balance if totals[name] > parts) or ("nodes",)
+
+
+def loads(graph: Graph, balance: tuple[str, ...], rows: slice) -> np.ndarray:
+    """What each of the rows weighs in each load, int64 [len(rows), c]."""
+
+    def column(name: str) -> np.ndarray:
+        if name == "nodes":
+            return np.ones(rows.stop - rows.start, np.int64)
+        if name == "edges":
+            return np.diff(graph.indptr[rows.start : rows.stop + 1])
+        return _mask(graph, name)[rows].sum(axis=1)
+
+    return np.stack([column(name) for name in balance], axis=1).astype(np.int64, copy=False)
+
+
+def _mask(graph: Graph, name: str) -> np.ndarray:
+    return {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}[name]
+
+
+def _random(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
+    return np.random.default_rng(options.seed).permutation(_equal_ranges(graph.num_nodes, parts))
+
+
+def _blocks(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
+    return _equal_ranges(graph.num_nodes, parts)
+
+
+def _equal_ranges(nodes: int, parts: int) -> np.ndarray:
+    return (np.arange(nodes, dtype=np.int64) * parts // nodes).astype(np.int32)
+
+
+def _metis(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
+    indptr, indices, edge_weights = graph.indptr, graph.indices, None
+    if not graph.symmetric:
+        indptr, indices, edge_weights = symmetric_csr(indptr, indices)
+    balance = enforceable(graph, parts, options.balance)
+    return metis.kway(
+        indptr,
+        indices,
+        parts,
+        node_weights=None if balance == ("nodes",) else loads(graph, balance, slice(0, graph.num_nodes)),
+        edge_weights=edge_weights,
+        objective=options.objective,
+        tolerance=options.tolerance,
+        seed=options.seed,
+    )
+
+
+def _ldg(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
+    balance = enforceable(graph, parts, options.balance)
+    return ldg(
+        graph.indptr,
+        graph.indices,
+        parts,
+        lambda rows: loads(graph, balance, rows),
+        passes=options.passes,
+        tolerance=options.tolerance,
+    )
+
+
+METHODS = MappingProxyType(
+    {
+        "metis": Method(
+            _metis,
+            "METIS, multilevel: least cut or volume, several loads balanced (about 140 bytes of memory per edge)",
+            ("seed", "balance", "objective", "tolerance"),
+        ),
+        "ldg": Method(
+            _ldg,
+            "linear deterministic greedy: streams over the rows, for graphs METIS cannot hold (a few bytes per node)",
+            ("balance", "tolerance", "passes"),
+        ),
+        "blocks": Method(_blocks, "equal contiguous ranges of the given order"),
+        "random": Method(_random, "equal shares drawn at random: the worst cut, a baseline", ("seed",)),
+    }
+)

@@ -1,0 +1,112 @@
+"""METIS through ctypes: k-way partition with several balance constraints and both objectives.
+
+pymetis' own call takes one constraint; the library inside its wheel exports the whole C interface of METIS 5.1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from types import MappingProxyType
+
+import numpy as np
+
+from isthmus.errors import InputError
+
+OBJECTIVES = MappingProxyType({"cut": 0, "vol": 1})  # edges cut; rows sent (total communication volume)
+
+_OPTIONS = 40  # METIS_NOPTIONS; below, indices of metis.h 5.1
+_OBJTYPE, _NITER, _NCUTS, _SEED, _MINCONN, _CONTIG, _UFACTOR, _NUMBERING = 1, 6, 7, 8, 10, 11, 16, 17
+_OK = 1
+_FAILURES = {-2: "refused its input", -3: "ran out of memory", -4: "failed"}
+
+
+def kway(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    parts: int,
+    *,
+    node_weights: np.ndarray | None = None,
+    edge_weights: np.ndarray | None = None,
+    objective: str = "cut",
+    tolerance: float = 0.03,
+    iterations: int = 10,
+    seed: int = 0,
+) -> np.ndarray:
+    """Part of every node of a symmetric graph without self loops, int32 [N].
+
+    Minimises the edges cut (``objective="cut"``) or Σ_v |parts other than v's that hold a neighbour of v| (``"vol"``)
+    such that every column of ``node_weights`` (int [N, c], default ones) has max/mean ≤ 1 + ``tolerance``, as far as
+    METIS can. ``edge_weights`` (int [E]) count for "cut" only. ``iterations``: of refinement; fewer is faster.
+    """
+    if objective not in OBJECTIVES:
+        raise InputError(f"unknown METIS objective '{objective}': choose one of {', '.join(OBJECTIVES)}")
+    nodes = len(indptr) - 1
+    if parts < 1 or parts > nodes:
+        raise InputError(f"cannot cut {nodes} nodes into {parts} parts: ask for 1 to {nodes} parts")
+    if parts == 1:
+        return np.zeros(nodes, np.int32)
+    if len(indices) == 0:  # METIS wants an edge
+        return (np.arange(nodes) * parts // nodes).astype(np.int32)
+
+    ids = np.int64 if _id_bytes() == 8 else np.int32
+    if len(indices) > np.iinfo(ids).max:
+        raise InputError(f"this METIS has 32-bit ids and cannot hold {len(indices):,} edges: use --method ldg")
+    xadj = np.ascontiguousarray(indptr, dtype=ids)
+    adjncy = np.ascontiguousarray(indices, dtype=ids)
+    weights = None if node_weights is None else np.ascontiguousarray(node_weights.reshape(nodes, -1), dtype=ids)
+    adjwgt = None if edge_weights is None else np.ascontiguousarray(edge_weights, dtype=ids)
+
+    library = _library()
+    options = np.empty(_OPTIONS, ids)
+    library.METIS_SetDefaultOptions(_pointer(options))
+    options[[_OBJTYPE, _NITER, _NCUTS, _SEED]] = OBJECTIVES[objective], iterations, 1, seed % 2**31
+    options[[_MINCONN, _CONTIG, _UFACTOR, _NUMBERING]] = 0, 0, max(1, round(1000 * tolerance)), 0
+    constraints = 1 if weights is None else weights.shape[1]
+    scalars = [np.array([value], ids) for value in (nodes, constraints, parts, 0)]
+    n, ncon, nparts, achieved = (_pointer(value) for value in scalars)
+    assignment = np.empty(nodes, ids)
+    code = library.METIS_PartGraphKway(
+        n, ncon, _pointer(xadj), _pointer(adjncy), _pointer(weights), None, _pointer(adjwgt),
+        nparts, None, None, _pointer(options), achieved, _pointer(assignment),
+    )  # fmt: skip
+    if code != _OK:
+        raise InputError(
+            f"METIS {_FAILURES.get(code, f'ended with code {code}')} on {nodes:,} nodes, {len(indices):,} edges, "
+            f"{parts} parts, {constraints} constraints: use --method ldg, which streams"
+        )
+    return assignment.astype(np.int32)
+
+
+def available() -> bool:
+    """Whether METIS can be called here."""
+    try:
+        _library()
+    except InputError:
+        return False
+    return True
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        from pymetis import _internal
+
+        library = ctypes.CDLL(_internal.__file__)
+        library.METIS_PartGraphKway.argtypes = [ctypes.c_void_p] * 13
+        library.METIS_SetDefaultOptions.argtypes = [ctypes.c_void_p]
+    except (ImportError, OSError, AttributeError) as error:
+        raise InputError(f"METIS is not usable here ({error}): pip install pymetis, or use --method ldg") from error
+    return library
+
+
+@cache
+def _id_bytes() -> int:
+    """Width of METIS' idx_t: METIS_SetDefaultOptions fills 40 of them with -1 and sets a few."""
+    probe = np.full(2 * _OPTIONS, 7, np.int32)
+    _library().METIS_SetDefaultOptions(_pointer(probe))
+    return 8 if (probe[_OPTIONS:] != 7).any() else 4
+
+
+def _pointer(array: np.ndarray | None) -> int | None:
+    return None if array is None else array.ctypes.data

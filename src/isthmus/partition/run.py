@@ -1,0 +1,96 @@
+"""Graph in, parts on disk out: assign, order, write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.graph import Graph
+from isthmus.partition.adjacency import induced_csr
+from isthmus.partition.book import Book, is_parts_folder
+from isthmus.partition.files import check_target
+from isthmus.partition.methods import CutOptions, assign, find
+from isthmus.partition.order import check_order, locality_order
+from isthmus.partition.parts import Relabelling, write_parts
+
+Progress = Callable[[str, int, int], None]
+
+
+def partition(
+    graph: Graph,
+    parts: int,
+    method: str = "metis",
+    *,
+    out: str | os.PathLike[str],
+    seed: int = 0,
+    balance: tuple[str, ...] | None = None,
+    objective: str | None = None,
+    tolerance: float | None = None,
+    passes: int | None = None,
+    order: str | None = None,
+    block_nodes: int = 4000,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Book:
+    """Cut ``graph`` into ``parts`` by ``method``, order the nodes of each part for locality, write the folder ``out``.
+
+    ``balance``, ``objective``, ``tolerance``, ``passes``: see ``CutOptions``; what the method does not heed is refused.
+    ``order``: of nodes inside a part, "metis", "ldg" or "given" (default: "ldg" with the method ldg, else "metis"), in
+    blocks of ``block_nodes``. ``progress(stage, done, total)`` is called as work proceeds.
+    """
+    heeded = find(method).takes
+    given = {"balance": balance, "objective": objective, "tolerance": tolerance, "passes": passes}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in heeded:
+            raise InputError(
+                f"{method} does not heed {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})"
+            )
+    options = CutOptions(seed=seed, **given)  # type: ignore[arg-type]
+    order = order or ("ldg" if method == "ldg" else "metis")
+    check_order(order, block_nodes)
+    check_target(Path(out), replace=overwrite, ours=is_parts_folder, what="a parts folder")  # before the long work
+
+    report = progress or (lambda stage, done, total: None)
+    report("assign", 0, 1)
+    assignment = assign(graph, parts, method, options)
+    report("assign", 1, 1)
+    members = order_parts(graph, assignment, parts, order=order, block_nodes=block_nodes, seed=seed, progress=report)
+    recorded: dict[str, Any] = {name: getattr(options, name) for name in heeded}
+    recorded |= {"seed": seed, "order": order, "block_nodes": block_nodes}
+    labels = Relabelling.of(members)
+    return write_parts(graph, labels, out, method=method, options=recorded, overwrite=overwrite, progress=report)
+
+
+def order_parts(
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    *,
+    order: str = "metis",
+    block_nodes: int = 4000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Original ids of the nodes of each part, in locality order."""
+    members = []
+    place = np.full(graph.num_nodes, -1, np.int32)
+    for k in range(parts):
+        nodes = np.flatnonzero(assignment == k)
+        if order != "given":
+            place[nodes] = np.arange(len(nodes), dtype=np.int32)
+            indptr, indices = induced_csr(graph.indptr, graph.indices, nodes, place)
+            place[nodes] = -1
+            inside = locality_order(
+                indptr, indices, symmetric=graph.symmetric, order=order, block_nodes=block_nodes, seed=seed
+            )
+            nodes = nodes[inside]
+        members.append(nodes)
+        if progress:
+            progress("order", k + 1, parts)
+    return members

@@ -1,0 +1,171 @@
+"""Every native loop against its torch twin, over shapes that meet each branch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from isthmus import kernels
+from isthmus.kernels import Csr, twin
+from isthmus.kernels.native import core
+
+needs_core = pytest.mark.skipif(core() is None, reason="the native core was not built: no C++ compiler at install")
+pytestmark = needs_core
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11, torch.bfloat16: 1e-4}
+
+
+def random_csr(rows: int, cols: int, seed: int = 0, largest: int = 40) -> Csr:
+    """Rows of very unequal length, some empty."""
+    draw = torch.Generator().manual_seed(seed)
+    degree = (torch.rand(rows, generator=draw) ** 4 * largest).long()
+    indptr = torch.cat([torch.zeros(1, dtype=torch.long), degree.cumsum(0)])
+    indices = torch.randint(cols, (int(indptr[-1]),), generator=draw, dtype=torch.int32)
+    return Csr(indptr, indices, cols)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 17, 41, 47, 64, 65, 100, 128, 130, 200, 256, 602])
+@pytest.mark.parametrize("scale", ["none", "column", "edge"])
+def test_aggregate(dtype, width, scale):
+    csr = random_csr(50, 50, seed=width)
+    sums = torch.float32 if dtype == torch.bfloat16 else dtype
+    x = torch.randn(50, width, dtype=sums).to(dtype)
+    options = {
+        "col_scale": torch.rand(50, dtype=sums) if scale == "column" else None,
+        "edge_weight": torch.rand(csr.num_edges, dtype=sums) if scale == "edge" else None,
+        "row_scale": torch.rand(50, dtype=sums),
+    }
+    for add_self in (False, True):
+        for accumulate in (False, True):
+            got, want = torch.ones(50, width, dtype=sums), torch.ones(50, width, dtype=sums)
+            kernels.aggregate(csr, x, got, add_self=add_self, accumulate=accumulate, **options)
+            twin.aggregate(csr, x, want, add_self=add_self, accumulate=accumulate, **options)
+            torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_aggregate_into_some_rows_leaves_the_others():
+    csr = random_csr(200, 30).compact()
+    assert csr.num_rows < 200
+    x, got = torch.randn(30, 24, dtype=torch.float64), torch.full((200, 24), 7.0, dtype=torch.float64)
+    want = got.clone()
+    kernels.aggregate(csr, x, got, accumulate=True)
+    twin.aggregate(
+        csr, x, want, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=True
+    )
+    torch.testing.assert_close(got, want)
+    untouched = torch.ones(200, dtype=torch.bool)
+    untouched[csr.targets.long()] = False
+    assert (got[untouched] == 7).all()
+
+
+def test_aggregate_reads_a_slice_of_a_wider_matrix():
+    csr, wide = random_csr(20, 20), torch.randn(20, 40)
+    torch.testing.assert_close(
+        kernels.aggregate(csr, wide[:, 8:24]), kernels.aggregate(csr, wide[:, 8:24].contiguous())
+    )
+
+
+def test_sums_do_not_depend_on_the_number_of_threads():
+    csr, x = random_csr(3000, 3000, largest=200), torch.randn(3000, 64)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(kernels.aggregate(csr, x))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_empty_patterns():
+    empty = Csr(torch.zeros(1, dtype=torch.long), torch.zeros(0, dtype=torch.int32), 5)
+    assert kernels.aggregate(empty, torch.randn(5, 8)).shape == (0, 8)
+    lonely = Csr(torch.zeros(4, dtype=torch.long), torch.zeros(0, dtype=torch.int32), 3)
+    assert (kernels.aggregate(lonely, torch.randn(3, 8)) == 0).all()
+    assert kernels.transpose(lonely)[0].num_rows == 3
+
+
+def test_wrong_dtype_of_a_scale_is_refused():
+    with pytest.raises(TypeError, match="float64"):
+        kernels.aggregate(random_csr(5, 5), torch.randn(5, 8), col_scale=torch.rand(5, dtype=torch.float64))
+    with pytest.raises(ValueError, match="not both"):
+        kernels.aggregate(random_csr(5, 5), torch.randn(5, 8), col_scale=torch.rand(5), edge_weight=torch.rand(5))
+
+
+def test_transpose():
+    csr = random_csr(60, 90)
+    (got, got_order), (want, want_order) = kernels.transpose(csr), twin.transpose(csr)
+    assert torch.equal(got.indptr, want.indptr)
+    assert torch.equal(got.indices, want.indices)
+    assert torch.equal(got_order, want_order)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gather_rows(dtype):
+    x, rows = torch.randn(40, 13).to(dtype), torch.randint(40, (100,), dtype=torch.int32)
+    assert torch.equal(kernels.gather_rows(x, rows), x[rows.long()])
+    assert torch.equal(kernels.gather_rows(x[:, 2:7], rows), x[rows.long(), 2:7])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scatter_add_rows(dtype):
+    rows = torch.randperm(40)[:25].to(torch.int32)
+    values, got = torch.randn(25, 9, dtype=dtype), torch.randn(40, 9, dtype=dtype)
+    want = got.clone()
+    twin.scatter_add_rows(want, rows, values)
+    assert torch.equal(kernels.scatter_add_rows(got, rows, values.t().contiguous().t()), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.5])
+def test_dropout_draws_the_same_bits(dtype, relu, p):
+    x, nodes = torch.randn(70, 37, dtype=dtype), torch.randint(2**40, (70,))
+    got = kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu)
+    assert torch.equal(got, twin.dropout(x, nodes, 2**63 + 12345, round(p * 2**32), 1 / (1 - p), relu))
+
+
+def test_dropout_keeps_the_right_share_everywhere():
+    nodes = torch.arange(4000)
+    kept = kernels.dropout(torch.ones(4000, 50), nodes, 99, 0.3) > 0
+    error = (0.3 * 0.7 / 4000) ** 0.5
+    assert abs(kept.double().mean() - 0.7) < 4 * error / 50**0.5
+    assert ((kept.double().mean(0) - 0.7).abs() < 5 * error).all()
+    other = kernels.dropout(torch.ones(4000, 50), nodes, 100, 0.3) > 0
+    assert abs((kept & other).double().mean() - 0.49) < 0.01
+    shifted = kept[1:] & kept[:-1]
+    assert abs(shifted.double().mean() - 0.49) < 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "width"), [(1, 1), (1, 16), (4, 8), (3, 7)])
+def test_attention(dtype, heads, width):
+    csr = random_csr(30, 45)
+    target, source = torch.randn(30, heads, dtype=dtype), torch.randn(45, heads, dtype=dtype)
+    x, grad = torch.randn(45, heads * width, dtype=dtype), torch.randn(30, heads * width, dtype=dtype)
+    close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    out, alpha = kernels.attention(csr, target, source, 0.2, x)
+    want, want_alpha = twin.attention(csr, target, source, 0.2, x)
+    torch.testing.assert_close(out, want, **close)
+    torch.testing.assert_close(alpha, want_alpha, **close)
+    got = kernels.attention_grad(csr, kernels.transpose(csr), target, source, 0.2, x, alpha, grad)
+    for one, other in zip(got, twin.attention_grad(csr, target, source, 0.2, x, want_alpha, grad), strict=True):
+        torch.testing.assert_close(one, other, **close)
+
+
+def test_attention_gradient_is_that_of_autograd():
+    csr = random_csr(12, 15)
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((12, 2), (15, 2), (15, 6))]
+    target, source, x = inputs
+    out, alpha = twin.attention(csr, target, source, 0.2, x)
+    grad = torch.randn_like(out)
+    want = torch.autograd.grad(out, inputs, grad)
+    detached = [value.detach() for value in inputs]
+    got = kernels.attention_grad(
+        csr, kernels.transpose(csr), *detached[:2], 0.2, detached[2], alpha.detach(), grad
+    )
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other)
