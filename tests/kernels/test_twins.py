@@ -50,9 +50,7 @@ def test_aggregate_into_some_rows_leaves_the_others():
     x, got = torch.randn(30, 24, dtype=torch.float64), torch.full((200, 24), 7.0, dtype=torch.float64)
     want = got.clone()
     kernels.aggregate(csr, x, got, accumulate=True)
-    twin.aggregate(
-        csr, x, want, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=True
-    )
+    twin.aggregate(csr, x, want, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=True)
     torch.testing.assert_close(got, want)
     untouched = torch.ones(200, dtype=torch.bool)
     untouched[csr.targets.long()] = False
@@ -164,8 +162,6 @@ def test_attention_gradient_is_that_of_autograd():
     grad = torch.randn_like(out)
     want = torch.autograd.grad(out, inputs, grad)
     detached = [value.detach() for value in inputs]
-    got = kernels.attention_grad(
-        csr, kernels.transpose(csr), *detached[:2], 0.2, detached[2], alpha.detach(), grad
-    )
+    got = kernels.attention_grad(csr, kernels.transpose(csr), *detached[:2], 0.2, detached[2], alpha.detach(), grad)
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other)

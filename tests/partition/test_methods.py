@@ -11,6 +11,7 @@ from isthmus.errors import InputError
 from isthmus.kernels.native import core
 from isthmus.partition import METHODS, CutOptions, assign, partition
 from isthmus.partition import ldg as streaming
+from isthmus.partition import metis
 from isthmus.partition.adjacency import symmetric_csr
 from isthmus.partition.ldg import ldg
 from isthmus.partition.methods import enforceable, fill_empty
@@ -175,3 +176,12 @@ def test_metis_follows_edge_weights():
         part = kway(square.indptr, square.indices, 2, edge_weights=np.array(weights))
         assert part[together[0]] == part[together[1]]
         assert_array_equal(np.bincount(part), [2, 2])
+
+
+def test_metis_refuses_what_does_not_fit(monkeypatch):
+    graph = communities()
+    monkeypatch.setattr(metis, "_free_memory", lambda: 80 * graph.num_edges - 1)
+    with pytest.raises(InputError, match="use --method ldg"):
+        kway(graph.indptr, graph.indices, 2)
+    monkeypatch.setattr(metis, "_free_memory", lambda: None)
+    assert set(kway(graph.indptr, graph.indices, 2)) == {0, 1}

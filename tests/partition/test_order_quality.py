@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from partition.graphs import communities, edges_of, graph_of
+from partition.graphs import communities, edges_of
 
 from isthmus.partition import describe, locality_order, partition
-from isthmus.partition.order import chain
 
 
 def mean_distance(graph, order):
@@ -32,23 +31,6 @@ def test_given_order_and_single_block():
     assert_array_equal(locality_order(graph.indptr, graph.indices, order="given"), np.arange(400))
     order = locality_order(graph.indptr, graph.indices)
     assert (np.diff(graph.degree[order]) <= 0).all()
-
-
-def test_chain_follows_the_heaviest_link():
-    pairs = [
-        (0, 4),
-        (0, 5),
-        (1, 5),
-        (4, 2),
-        (4, 3),
-        (5, 2),
-        (2, 6),
-    ]  # blocks: 0 = {0, 1}, 1 = {2, 3}, 2 = {4, 5}, 3 = {6}
-    graph = graph_of(pairs, 7)
-    block = np.array([0, 0, 1, 1, 2, 2, 3])
-    number = chain(graph.indptr, graph.indices, block, 4)
-    # block 2 has the most edges and comes first; 0 and 1 share three each with it, the lower wins; then 1, then 3
-    assert_array_equal(number, [1, 2, 0, 3])
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -21,7 +21,7 @@ class Where(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Counts per (site, direction, peer) and per kind. One per worker; `take` hands out the counts since the last take."""
+    """Counts per (site, direction, peer) and per kind, of one worker; `take` hands out those since the last take."""
 
     rows: Counter = field(default_factory=Counter)
     bytes: Counter = field(default_factory=Counter)

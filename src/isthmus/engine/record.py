@@ -30,6 +30,10 @@ class Record:
         """Writes config.json; metrics of steps that a resumed run will do again are dropped."""
         if self.folder is None:
             return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make {self.folder} ({error.strerror}): give another --out") from error
         write_json(self.folder / "config.json", config)
         metrics, kept = self.folder / "metrics.jsonl", []
         if resumed_at is not None and metrics.exists():
@@ -52,17 +56,12 @@ class Record:
             write_json(self.folder / "summary.json", summary)
 
 
-def claim(folder: Path, resume: bool) -> None:
-    """Makes the run folder; an earlier run in it is kept unless it is to be resumed."""
+def check_folder(folder: Path, resume: bool) -> None:
+    """An earlier run stays untouched unless it is to be resumed; there must be one to resume."""
     if (folder / "config.json").exists() and not resume:
         raise InputError(f"{folder} holds an earlier run: give another --out, or --resume to go on with it")
     if not (folder / "config.json").exists() and resume:
         raise InputError(f"{folder} holds no run to resume: leave --resume out, or give the run's own --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "checkpoints").mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write the run folder {folder} ({error.strerror}): give another --out") from error
 
 
 def write_json(path: Path, content: Any) -> None:

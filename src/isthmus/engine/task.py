@@ -29,8 +29,8 @@ def check_metric(metric: str, multilabel: bool, classes: int) -> None:
 def loss_sum(logits: Tensor, y: Tensor) -> Tensor:
     """Sum of the loss over the given rows: cross-entropy for y [n], binary cross-entropy for y [n, C] (mean over C).
 
-    It is a sum so that workers with few training nodes weigh little; the caller divides by the global count. For no rows
-    it is a zero that still has a gradient, since the other workers wait for this one's part of the backward pass.
+    It is a sum so that workers with few training nodes weigh little; the caller divides by the global count. For no
+    rows it is a zero that still has a gradient: the other workers wait for this one's part of the backward pass.
     """
     if y.dim() == 2:
         return functional.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="sum") / y.shape[1]
@@ -38,7 +38,7 @@ def loss_sum(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
-    """The score of all workers' rows together, exactly; logits [n, C], y [n] or [n, C] of this worker. NaN for no rows."""
+    """The exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] of this worker."""
     if metric == "roc-auc":
         return _roc_auc(logits, y, transport, where)
     if metric == "accuracy":

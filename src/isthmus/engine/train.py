@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import isthmus
-from isthmus.comm import Transport, Where
+from isthmus.comm import Transport
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
-from isthmus.engine.record import KINDS, Record, Stopwatch, claim, memory_peak_bytes, sum_over_workers
+from isthmus.engine.record import KINDS, Record, Stopwatch, check_folder, memory_peak_bytes, sum_over_workers
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
@@ -89,7 +89,7 @@ class _Run:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed. (The number of steps may: a longer run goes on from a shorter.)"""
+        """What must not change when a run is resumed. The number of steps may: a longer run goes on from a shorter."""
         asked = {name: value for name, value in self.config.as_dict().items() if name not in ("steps", "patience")}
         return {"graph": self.book.name, "nodes": self.book.nodes, "parts": self.book.num_parts, **asked}
 
@@ -99,7 +99,7 @@ class _Run:
                 raise InputError("--resume needs the run's folder: give --out RUN")
             self.progress, self.best = checkpoint.restore(self.out, self.model, self.optimizer, self.identity)
         if self.record.folder is not None:
-            claim(self.record.folder, resume)
+            check_folder(self.record.folder, resume)
         self.record.begin(
             {
                 **self.config.as_dict(),
@@ -125,9 +125,7 @@ class _Run:
         while progress.step < config.steps and not self.out_of_patience:
             self.transport.ledger.take()
             with self.clock.step(self.transport.ledger):
-                loss = train_step(
-                    self.model, self.optimizer, self.views.train, labelled, progress.step, self.transport
-                )
+                loss = train_step(self.model, self.optimizer, self.views.train, labelled, progress.step, self.transport)
             self.count(self.transport.ledger.take())
             progress.step += 1
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": round(self.clock.steps[-1], 6)}
@@ -155,9 +153,7 @@ class _Run:
 
     def save(self) -> None:
         if self.record.folder is not None:
-            checkpoint.save(
-                self.record.folder, self.progress, self.model, self.optimizer, self.best, self.identity
-            )
+            checkpoint.save(self.record.folder, self.progress, self.model, self.optimizer, self.best, self.identity)
 
     def count(self, ledger) -> None:
         self.done += 1
@@ -199,8 +195,3 @@ class _Run:
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def barrier(transport: Transport, what: str) -> None:
-    """Returns when every worker has come here."""
-    transport.all_reduce(torch.zeros(1), Where(what, "reduce", 0, "weights"))

@@ -42,7 +42,9 @@ def synthetic(spec: str, progress: Progress | None = None) -> Graph:
     if not preset.all_labelled:
         y[~(train | val | test)[:, 0]] = -1
     edges = len(csr.indices)
-    notes = () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: so few nodes hold no more",)
+    notes = (
+        () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: so few nodes hold no more",)
+    )
     return Graph(csr.indptr, csr.indices, x, y, train, val, test, preset.classes, f"synthetic:{spec}", notes=notes)
 
 
@@ -60,7 +62,9 @@ def parse(spec: str) -> tuple[Preset, int]:
             given[key] = OPTIONS[key](text)
         except ValueError:
             kind = OPTIONS[key].__name__
-            raise InputError(f"{key}={text!r} is not of type {kind}: write e.g. {name}@0.1?seed=3&homophily=0.6") from None
+            raise InputError(
+                f"{key}={text!r} is not of type {kind}: write e.g. {name}@0.1?seed=3&homophily=0.6"
+            ) from None
     seed = given.pop("seed", 0)
     if not 0 <= seed < 2**63:
         raise InputError(f"seed {seed} is out of range: give a number from 0 to 2^63 - 1")

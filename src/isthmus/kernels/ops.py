@@ -28,7 +28,7 @@ def aggregate(
 ) -> Tensor:
     r"""Weighted sum of rows over a sparse pattern.
 
-    .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{col(e)}\, x_{col(e)} \Bigr)
+    .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
 
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
     ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. Give edge_weight or col_scale, not both.

@@ -15,7 +15,7 @@ from isthmus.kernels.csr import Csr
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """X [n, F] with ``values`` at the places of ``pattern``. Takes part in ``X @ W`` as a constant: no gradient by X."""
+    """X [n, F] with ``values`` at the places of ``pattern``. In ``X @ W`` it is a constant: no gradient by X."""
 
     pattern: Csr
     values: Tensor  # [nnz]

@@ -44,9 +44,7 @@ class _Aggregate(Function):
         arriving, pending = _fetch_halo(graph, rows, site, "embeddings" if x.requires_grad else "features")
         if not graph.savings.overlap:
             pending.wait()
-        out = kernels.aggregate(
-            graph.inner, rows, col_scale=norm.source, row_scale=norm.target, add_self=norm.add_self
-        )
+        out = kernels.aggregate(graph.inner, rows, col_scale=norm.source, row_scale=norm.target, add_self=norm.add_self)
         if graph.savings.overlap:
             pending.wait()
         kernels.aggregate(graph.halo_in, arriving, out, col_scale=norm.halo, row_scale=norm.target, accumulate=True)

@@ -105,7 +105,7 @@ class LocalGraph:
         return self._once("halo", x, lambda: exchange.halo(self, x, site))
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
-        """Softmax attention over N(i) ∪ i; see `kernels.attention`. target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
+        """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
         return exchange.attend(self, target, source, x, slope)
 
     def dropout(self, x: Tensor, p: float, *, relu: bool = False) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.local import LocalGraph
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
+
+_DRAWING = threading.Lock()  # torch has one generator per process, and workers may be threads
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class ModelConfig:
 
     def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
         """The model with weights drawn from `seed`: the same on every worker, without a message."""
-        with torch.random.fork_rng(devices=[]):
+        with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return MODELS[self.model](self, in_width, out_width).to(dtype)
 
@@ -79,7 +83,7 @@ class Model(nn.Module):
 
 def _widths(config: ModelConfig, in_width: int, out_width: int) -> list[tuple[int, int]]:
     ends = [in_width, *[config.hidden] * (config.layers - 1), out_width]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(pairwise(ends))
 
 
 class GCN(Model):

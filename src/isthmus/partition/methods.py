@@ -153,7 +153,7 @@ METHODS = MappingProxyType(
     {
         "metis": Method(
             _metis,
-            "METIS, multilevel: least cut or volume, several loads balanced (about 140 bytes of memory per edge)",
+            "METIS, multilevel: least cut or volume, several loads balanced (about 100 bytes of memory per edge)",
             ("seed", "balance", "objective", "tolerance"),
         ),
         "ldg": Method(

@@ -15,6 +15,8 @@ from isthmus.errors import InputError
 
 OBJECTIVES = MappingProxyType({"cut": 0, "vol": 1})  # edges cut; rows sent (total communication volume)
 
+BYTES_PER_EDGE = 80  # measured: 80 to 135, more the less the graph has communities
+
 _OPTIONS = 40  # METIS_NOPTIONS; below, indices of metis.h 5.1
 _OBJTYPE, _NITER, _NCUTS, _SEED, _MINCONN, _CONTIG, _UFACTOR, _NUMBERING = 1, 6, 7, 8, 10, 11, 16, 17
 _OK = 1
@@ -52,6 +54,7 @@ def kway(
     ids = np.int64 if _id_bytes() == 8 else np.int32
     if len(indices) > np.iinfo(ids).max:
         raise InputError(f"this METIS has 32-bit ids and cannot hold {len(indices):,} edges: use --method ldg")
+    _check_memory(len(indices))
     xadj = np.ascontiguousarray(indptr, dtype=ids)
     adjncy = np.ascontiguousarray(indices, dtype=ids)
     weights = None if node_weights is None else np.ascontiguousarray(node_weights.reshape(nodes, -1), dtype=ids)
@@ -76,6 +79,25 @@ def kway(
             f"{parts} parts, {constraints} constraints: use --method ldg, which streams"
         )
     return assignment.astype(np.int32)
+
+
+def _check_memory(edges: int) -> None:
+    """METIS keeps every level of its coarsening: better to refuse than to be killed half-way."""
+    needed, free = edges * BYTES_PER_EDGE, _free_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"METIS needs about {needed / 2**30:.0f} GiB for {edges:,} edges and {free / 2**30:.0f} GiB are free: "
+            "use --method ldg, which streams"
+        )
+
+
+def _free_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
 
 
 def available() -> bool:

@@ -16,12 +16,11 @@ from isthmus.partition.ldg import ldg
 
 ORDERS = MappingProxyType(
     {
-        "metis": "METIS sub-blocks: the best locality (about 140 bytes of memory per edge of the part)",
+        "metis": "METIS sub-blocks: the best locality (about 100 bytes of memory per edge of the part)",
         "ldg": "streamed sub-blocks: little memory",
         "given": "as in the input",
     }
 )
-_MOST_CHAINED = 2000  # blocks; beyond, their K × K table of edges is too large
 
 
 def check_order(order: str, block_nodes: int) -> None:
@@ -57,25 +56,4 @@ def locality_order(
         block = metis.kway(indptr, indices, blocks, edge_weights=weights, iterations=3, seed=seed)
     else:
         block = ldg(indptr, indices, blocks)
-        block = chain(indptr, indices, block, blocks)[block]
     return np.lexsort((-degree, block))
-
-
-def chain(indptr: np.ndarray, indices: np.ndarray, block: np.ndarray, blocks: int) -> np.ndarray:
-    """New number of every block: each is followed by the one left that shares the most edges with it."""
-    if blocks > _MOST_CHAINED:
-        return np.arange(blocks)
-    shared = np.zeros(blocks * blocks, np.int64)
-    rows = np.repeat(block, np.diff(indptr))
-    step = 1 << 22
-    for first in range(0, len(indices), step):
-        pairs = rows[first : first + step].astype(np.int64) * blocks + block[indices[first : first + step]]
-        shared += np.bincount(pairs, minlength=blocks * blocks)
-    table = shared.reshape(blocks, blocks)
-    table = table + table.T
-    number = np.full(blocks, -1)
-    current = int(np.argmax(table.sum(axis=1)))
-    for place in range(blocks):
-        number[current] = place
-        current = int(np.argmax(np.where(number < 0, table[current], -1)))
-    return number

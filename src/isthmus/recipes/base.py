@@ -35,4 +35,3 @@ class Recipe:
                 known = ", ".join(self.options) or "none"
                 raise InputError(f"recipe {self.name} has no option {name!r}: it knows {known}")
         return {name: given.get(name, option.default) for name, option in self.options.items()}
-

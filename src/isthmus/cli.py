@@ -1,0 +1,306 @@
+"""The commands, thin: read options, call a room, print what came back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import isthmus
+from isthmus.errors import InputError, WorkerError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Train graph neural networks across machines, over narrow links.",
+)
+out, err = Console(), Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of json, last on stdout.")]
+Source = Annotated[
+    str, typer.Argument(help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME or synthetic:NAME@SCALE.")
+]
+Undirected = Annotated[bool, typer.Option("--undirected", help="Add the missing direction of every edge.")]
+Directed = Annotated[bool, typer.Option("--directed", help="Keep one-directional edges as they are.")]
+Seed = Annotated[int, typer.Option(help="Of every random draw.")]
+Method = Annotated[str, typer.Option(help="metis, ldg, random or blocks.")]
+Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for another before it gives up.")]
+Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
+
+
+def main() -> None:
+    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 interrupted."""
+    try:
+        app()
+    except InputError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except WorkerError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(3)
+    except KeyboardInterrupt:
+        err.print("interrupted; a run goes on from its last checkpoint with --resume")
+        sys.exit(130)
+
+
+@app.command()
+def partition(
+    source: Source,
+    parts: Annotated[int, typer.Option(help="How many.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="The parts folder to write.")],
+    method: Method = "metis",
+    objective: Annotated[str | None, typer.Option(help="What metis makes small: cut or vol.")] = None,
+    balance: Annotated[str | None, typer.Option(help="What metis balances, e.g. nodes,edges,train,val,test.")] = None,
+    order: Annotated[str | None, typer.Option(help="Of nodes inside a part: metis, ldg or given.")] = None,
+    block_nodes: Annotated[int, typer.Option(help="Nodes per locality block of a part.")] = 4000,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing parts folder.")] = False,
+    undirected: Undirected = False,
+    directed: Directed = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Cut a graph into parts, one for each worker.
+
+    Example: isthmus partition graph.npz --parts 4 --out parts
+    """
+    from isthmus.partition import describe
+    from isthmus.partition import partition as cut
+
+    graph = _load(source, undirected, directed)
+    book = cut(
+        graph,
+        parts,
+        method,
+        out=out_folder,
+        seed=seed,
+        objective=objective,
+        balance=None if balance is None else tuple(balance.split(",")),
+        order=order,
+        block_nodes=block_nodes,
+        overwrite=overwrite,
+        progress=_report,
+    )
+    _show(dict(book.quality), describe(book), as_json)
+
+
+@app.command()
+def inspect(
+    folder: Annotated[Path, typer.Argument(help="A parts folder.")],
+    checksums: Annotated[bool, typer.Option("--checksums", help="Read every file and compare its sha256.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the quality of a partition: cut, halo, balance, bytes.
+
+    Example: isthmus inspect parts
+    """
+    from isthmus.partition import Book, describe
+
+    book = Book.read(folder)
+    if checksums:
+        book.verify_checksums()
+    _show(dict(book.quality), describe(book), as_json)
+
+
+@app.command()
+def train(
+    source: Source,
+    recipe: Annotated[str, typer.Option(help="How rows are exchanged: exact or vanilla.")] = "exact",
+    workers: Annotated[int | None, typer.Option(help="Default: one per part; 2 for a graph not yet cut.")] = None,
+    model: Annotated[str, typer.Option(help="gcn, sage or gat.")] = "gcn",
+    layers: Annotated[int, typer.Option(help="Convolutions.")] = 2,
+    hidden: Annotated[int, typer.Option(help="Width between them.")] = 64,
+    heads: Annotated[int, typer.Option(help="Attention heads (gat).")] = 4,
+    dropout: Annotated[float, typer.Option(help="Between convolutions.")] = 0.5,
+    input_dropout: Annotated[float, typer.Option(help="Of the features; 0 lets layer 0 aggregate once.")] = 0.0,
+    layer_norm: Annotated[bool, typer.Option("--layer-norm", help="Normalise rows between convolutions.")] = False,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
+    optimizer: Annotated[str, typer.Option(help="adam, adamw or sgd.")] = "adam",
+    steps: Annotated[int, typer.Option(help="Weight updates.")] = 200,
+    eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 10,
+    patience: Annotated[int, typer.Option(help="Evaluations without progress before stopping; 0: never.")] = 0,
+    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0: at evaluations.")] = 0,
+    split: Annotated[int, typer.Option(help="Which of the graph's splits.")] = 0,
+    features: Annotated[str, typer.Option(help="raw, rows (each row divided by its sum) or standard.")] = "raw",
+    inductive: Annotated[bool, typer.Option("--inductive", help="Train on the training nodes' graph only.")] = False,
+    metric: Annotated[str | None, typer.Option(help="accuracy, micro-f1 or roc-auc.")] = None,
+    seed: Seed = 0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    rows_dtype: Annotated[str | None, typer.Option(help="bf16: read and send rows in bf16.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="A recipe's own option, name=value.")] = None,
+    method: Method = "metis",
+    undirected: Undirected = False,
+    directed: Directed = False,
+    threads: Threads = None,
+    timeout: Timeout = 300.0,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME-N.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a graph with several workers.
+
+    Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage
+
+    Under torchrun or srun the same command joins the ranks it is given.
+    """
+    from isthmus import recipes
+    from isthmus.engine import TrainConfig
+    from isthmus.launch.job import Job
+    from isthmus.launch.start import launch
+    from isthmus.nn import ModelConfig
+
+    shape = ModelConfig(model, layers, hidden, heads, dropout, input_dropout, layer_norm)
+    chosen = recipes.find(recipe)
+    config = TrainConfig(
+        model=shape,
+        recipe=recipe,
+        options=chosen.settings(_settings(settings or [])),
+        optimizer=optimizer,
+        lr=lr,
+        weight_decay=weight_decay,
+        steps=steps,
+        eval_every=eval_every,
+        patience=patience,
+        checkpoint_every=checkpoint_every,
+        split=split,
+        seed=seed,
+        dtype=dtype,
+        rows_dtype=rows_dtype,
+        features=features,
+        inductive=inductive,
+        metric=metric,
+    )
+
+    def cut(folder: Path, parts: int) -> None:
+        from isthmus.partition import partition as write_parts
+
+        write_parts(_load(source, undirected, directed), parts, method, out=folder, seed=seed, progress=_report)
+
+    run = None if out_folder is None else str(out_folder)
+    job = Job("train", source, config, run, resume, threads, timeout, quiet)
+    summary = launch(job, source, workers, cut)
+    if summary:
+        _show(summary, _summary_table(summary), as_json)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A parts folder.")],
+    model: Annotated[str, typer.Option(help="gcn, sage or gat.")] = "gcn",
+    layers: Annotated[int, typer.Option(help="Convolutions.")] = 2,
+    hidden: Annotated[int, typer.Option(help="Width between them.")] = 16,
+    dropout: Annotated[float, typer.Option(help="Between convolutions.")] = 0.5,
+    steps: Annotated[int, typer.Option(help="Weight updates before comparing.")] = 5,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float64",
+    seed: Seed = 0,
+    threads: Threads = None,
+    timeout: Timeout = 300.0,
+    as_json: Json = False,
+) -> None:
+    """Train the parts and the whole graph side by side and print the largest difference.
+
+    Example: isthmus verify parts --model sage
+    """
+    from isthmus.engine import TrainConfig
+    from isthmus.launch.job import Job
+    from isthmus.launch.start import launch
+    from isthmus.nn import ModelConfig
+
+    config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
+
+    result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), None)
+    if not result:
+        return
+    table = Table(title=f"{result['graph']}: {result['workers']} workers against one process, {result['steps']} steps")
+    table.add_column("of")
+    table.add_column("largest difference", justify="right")
+    for name, value in result["largest_difference"].items():
+        table.add_row(name, f"{value:.3g}")
+    _show(result, table, as_json)
+    if not result["equal"]:
+        err.print(f"[red]not equal[/]: the differences are above {result['limit']:g}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what this installation has, what is slow, and why.
+
+    Example: isthmus doctor
+    """
+    from isthmus.launch.doctor import examine
+
+    findings = examine()
+    table = Table(title=f"isthmus {isthmus.__version__}", show_header=False)
+    for finding in findings:
+        table.add_row(finding.name, finding.value, escape(finding.advice))
+    _show({finding.name: finding.value for finding in findings}, table, as_json)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(isthmus.__version__)
+
+
+def _load(source: str, undirected: bool, directed: bool):
+    from isthmus.graph import load
+
+    graph = load(source, undirected=undirected, directed=directed, progress=_report)
+    for note in graph.notes:
+        err.print(f"note: {escape(note)}", soft_wrap=True)
+    return graph
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """name=value pairs; values are read as json where they can be, else as text."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set {pair} has no value: write --set name=value")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def _report(stage: str, done: int, total: int) -> None:
+    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
+    if err.is_terminal and total > 1:
+        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
+    elif done == 0:
+        err.print(f"{stage} …", highlight=False)
+
+
+def _show(result: dict[str, Any], table: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result), flush=True)
+    else:
+        out.print(table)
+
+
+def _summary_table(summary: dict[str, Any]) -> Table:
+    table = Table(title=f"{summary['graph']}: {summary['recipe']} on {summary['workers']} worker(s)", show_header=False)
+    score, metric = summary["test"]["score"], summary["test"]["metric"]
+    sent = summary["bytes_per_step"]
+    seconds = summary["seconds"]
+    table.add_row(f"test {metric}", f"{score:.4f} (validation {summary['best_val']:.4f}, step {summary['best_step']})")
+    table.add_row("steps", f"{summary['steps']}, median {summary['step_seconds']['median'] * 1e3:.1f} ms")
+    names = ("compute", "wait", "reduce", "eval", "total")
+    table.add_row("seconds", ", ".join(f"{name} {seconds[name]:.1f}" for name in names))
+    table.add_row("bytes per step", ", ".join(f"{kind} {size:,}" for kind, size in sent.items() if size) or "none")
+    table.add_row("memory, all workers", f"{summary['memory_peak_bytes'] / 2**20:,.0f} MiB")
+    if summary["run"]:
+        table.add_row("run", summary["run"])
+    return table

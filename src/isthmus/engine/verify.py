@@ -1,0 +1,68 @@
+"""Proof on the spot: the exact recipe on the parts against one process on the whole graph."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.comm import Hub, Transport, Where
+from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
+from isthmus.engine.step import predict, train_step
+from isthmus.engine.views import Views
+from isthmus.local import Savings
+from isthmus.partition import Book, partition
+from isthmus.partition.assemble import assemble
+
+
+@dataclass
+class Trace:
+    """What a few steps of training leave behind: losses [T], gradients of the last step [W], logits [N, C]."""
+
+    losses: Tensor
+    gradients: Tensor
+    logits: Tensor
+
+
+def trace(book: Book, config: TrainConfig, transport: Transport, savings: Savings | None = None) -> Trace:
+    """The trace of `config.steps` steps; the logits of all nodes, in original ids, on every worker."""
+    views = Views.of(book, config, savings or Savings(), transport)
+    model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    labelled = book.train[config.split]
+    losses = [train_step(model, optimizer, views.train, labelled, step, transport) for step in range(config.steps)]
+    gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    view = views.scored[-1]
+    where = Where("logits", "gather", config.steps)
+    nodes = torch.cat(transport.all_gather(view.graph.nodes, where))
+    logits = torch.cat(transport.all_gather(predict(model, view, config.steps), where))
+    return Trace(torch.tensor(losses, dtype=torch.float64), gradients, logits[torch.argsort(nodes)])
+
+
+def verify(book: Book, config: TrainConfig, transport: Transport) -> dict[str, Any]:
+    """The largest differences between the parts and one process. Worker 0 trains the whole graph besides its part."""
+    together = trace(book, config, transport)
+    if transport.rank != 0:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="isthmus-verify-") as folder:
+        whole = partition(assemble(book), 1, "blocks", out=Path(folder) / "whole", order="given")
+        alone = trace(whole, config, Hub(1).transport(0))
+    differences = {
+        name: float((getattr(together, name) - getattr(alone, name)).abs().max())
+        for name in ("losses", "gradients", "logits")
+    }
+    limit = 1e-10 if config.dtype == "float64" else 1e-4
+    return {
+        "graph": book.name,
+        "workers": transport.size,
+        "steps": config.steps,
+        "dtype": config.dtype,
+        "model": config.model.model,
+        "largest_difference": differences,
+        "limit": limit,
+        "equal": max(differences.values()) <= limit,
+    }

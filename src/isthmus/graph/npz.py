@@ -1,0 +1,98 @@
+"""Reader of ``.npz`` files: ``edge_index``, ``x`` (dense or CSR), ``y``, three masks. Pickled arrays are refused."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.graph import SparseRows
+from isthmus.graph.raw import RawGraph
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+SPARSE_X = ("x_indptr", "x_indices", "x_data", "x_shape")
+
+
+def read_npz(path: Path) -> RawGraph:
+    """Read the documented form; keys that are not part of it (such as further masks) are left alone."""
+    with NpzArrays(path) as arrays:
+        sparse = "x" not in arrays.names and "x_indptr" in arrays.names
+        arrays.require("edge_index", "y", *MASKS, *(SPARSE_X if sparse else ("x",)))
+        edge_index = arrays["edge_index"]
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise InputError(f"{path}: edge_index has shape {list(edge_index.shape)}, expected [2, E]: transpose or save it again")
+        return RawGraph(
+            src=edge_index[0],
+            dst=edge_index[1],
+            x=_sparse_x(path, arrays) if sparse else arrays["x"],
+            y=arrays["y"],
+            train_mask=arrays["train_mask"],
+            val_mask=arrays["val_mask"],
+            test_mask=arrays["test_mask"],
+            name=path.stem,
+            num_nodes=arrays.number("num_nodes"),
+            num_classes=arrays.number("num_classes"),
+            edge_attr=arrays.get("edge_attr"),
+            node_type=arrays.get("node_type"),
+        )
+
+
+def _sparse_x(path: Path, arrays: NpzArrays) -> SparseRows:
+    indptr, indices, data, shape = (arrays[key] for key in SPARSE_X)
+    if shape.shape != (2,) or len(indptr) != shape[0] + 1:
+        raise InputError(f"{path}: x_shape {shape.tolist()} does not fit {len(indptr) - 1:,} rows of x_indptr: save x as CSR again")
+    return SparseRows(indptr, indices, data, int(shape[1]))
+
+
+class NpzArrays:
+    """The arrays of an .npz file, each read when asked for; whatever is wrong with the file is an InputError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                start = file.read(4)
+            if start[:2] != b"PK":
+                raise InputError(f"{path} is not an .npz file (a zip of arrays): write it with numpy.savez")
+            self._file = np.load(path, allow_pickle=False)
+        except (zipfile.BadZipFile, EOFError):
+            raise InputError(f"{path} is truncated or damaged: copy or write it again") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+        self.names: list[str] = self._file.files
+
+    def __enter__(self) -> NpzArrays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def require(self, *names: str) -> None:
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            there = ", ".join(sorted(self.names)) or "nothing"
+            raise InputError(f"{self.path} has no {', '.join(missing)} (there is: {there}): add what is missing and save again")
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            return self._file[name]
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError):
+            raise InputError(f"{self.path} is truncated or damaged at {name}: copy or write it again") from None
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                raise InputError(
+                    f"{self.path}: {name} is a pickled array, which could run code and is refused: save it as a plain array"
+                ) from None
+            raise InputError(f"{self.path} is truncated or damaged at {name}: copy or write it again") from None
+
+    def get(self, name: str) -> np.ndarray | None:
+        return self[name] if name in self.names else None
+
+    def number(self, name: str) -> int | None:
+        value = self.get(name)
+        if value is not None and (value.size != 1 or value.dtype.kind not in "iu"):
+            raise InputError(f"{self.path}: {name} is not one integer: save it as e.g. np.int64(7)")
+        return None if value is None else int(value.reshape(-1)[0])

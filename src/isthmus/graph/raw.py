@@ -1,0 +1,68 @@
+"""What a reader hands over: arrays as they were found. ``assemble`` checks all of it once and makes the Graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph import check, csr
+from isthmus.graph.graph import Graph, SparseRows
+
+
+@dataclass(frozen=True)
+class RawGraph:
+    """Unchecked input. Shapes: N nodes, E edges as given, F features, C classes, S splits."""
+
+    src: np.ndarray  # [E]
+    dst: np.ndarray  # [E]
+    x: np.ndarray | SparseRows  # [N, F]
+    y: np.ndarray  # [N], [N, 1] or [N, C]
+    train_mask: np.ndarray  # [N] or [N, S]
+    val_mask: np.ndarray
+    test_mask: np.ndarray
+    name: str
+    num_nodes: int | None = None
+    num_classes: int | None = None
+    edge_attr: np.ndarray | None = None  # [E] or [E, D]
+    node_type: np.ndarray | None = None  # [N]
+    notes: tuple[str, ...] = ()
+
+
+def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False) -> Graph:
+    """Check everything, then sort the edges into CSR form; what had to be mended is said in ``Graph.notes``."""
+    if undirected and directed:
+        raise InputError(f"{raw.name}: --undirected and --directed exclude each other: give one of them")
+    with check.named(raw.name):
+        x = check.rows(raw.x)
+        n = check.count(raw.num_nodes, x.shape[0])
+        y, num_classes = check.labels(raw.y, n, raw.num_classes)
+        masks = check.masks({"train_mask": raw.train_mask, "val_mask": raw.val_mask, "test_mask": raw.test_mask}, y)
+        src, dst = check.edges(raw.src, raw.dst, n)
+        edge_attr = check.edge_attr(raw.edge_attr, len(src))
+        node_type = check.node_type(raw.node_type, n)
+        notes = list(raw.notes)
+
+        keys = csr.pack(src, dst)
+        given = len(keys)
+        if undirected:
+            keys = csr.with_reverses(keys)
+        structure = csr.to_csr(keys, n, keep_order=edge_attr is not None)
+        del keys
+        if not (structure.symmetric or directed):
+            raise InputError(check.one_directional(*csr.missing_reverses(structure)))
+        if undirected:
+            notes.append(f"reverse edges added: {len(structure.indices):,} directed edges from {given:,} given")
+        else:
+            if structure.duplicates:
+                notes.append(f"{structure.duplicates:,} duplicate edges merged")
+        if structure.self_loops:
+            notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (models add their own)")
+    if edge_attr is not None:
+        assert structure.order is not None
+        edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge
+    return Graph(
+        structure.indptr, structure.indices, x, y, *masks, num_classes, raw.name, structure.symmetric,
+        edge_attr, node_type, tuple(notes),
+    )  # fmt: skip

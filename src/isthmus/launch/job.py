@@ -1,0 +1,70 @@
+"""What workers are started to do, as one piece of json that every launcher can pass on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus import recipes
+from isthmus.comm import Hub, Processes, Transport, default_backend
+from isthmus.engine import TrainConfig, train
+from isthmus.engine.verify import verify
+from isthmus.errors import InputError
+from isthmus.launch.display import Display
+from isthmus.launch.place import Place, threads_for
+from isthmus.partition import Book
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run on the parts of a folder. `kind` is train or verify."""
+
+    kind: str
+    parts: str
+    config: TrainConfig
+    out: str | None = None
+    resume: bool = False
+    threads: int | None = None
+    timeout: float = 300.0
+    quiet: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Job:
+        values = json.loads(text)
+        return Job(**{**values, "config": TrainConfig.from_dict(values["config"])})
+
+
+def join(place: Place, timeout: float) -> Transport:
+    """This worker's links to the others."""
+    if place.size == 1:
+        return Hub(1).transport(0)
+    return Processes(place.rank, place.size, place.host, place.port, timeout, default_backend())
+
+
+def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
+    """Does this worker's share of the job; returns the summary."""
+    if job.threads is not None and job.threads < 1:
+        raise InputError(f"threads must be at least 1, not {job.threads}")
+    torch.set_num_threads(threads_for(local_size, job.threads))
+    book = Book.read(job.parts)
+    recipe = recipes.find(job.config.recipe)
+    if job.kind == "verify":
+        return verify(book, job.config, transport)
+    with Display(job.config, book, transport, quiet=job.quiet) as display:
+        result = train(
+            book,
+            job.config,
+            transport,
+            savings=recipe.savings,
+            out=None if job.out is None else Path(job.out),
+            resume=job.resume,
+            watch=display.show,
+        )
+    return result.summary

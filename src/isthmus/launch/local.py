@@ -1,0 +1,91 @@
+"""Workers as processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from isthmus.errors import InputError, WorkerError
+from isthmus.launch.job import Job
+from isthmus.launch.place import threads_for
+
+AGAIN = "with --resume the run goes on from its last checkpoint"
+GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
+
+
+def start(job: Job, workers: int) -> dict[str, Any]:
+    """Runs the job on `workers` processes and returns worker 0's summary. None outlives this call."""
+    # The store lives in this process: its port cannot be taken between being chosen and being used.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as folder:
+        processes = [_spawn(job, rank, workers, store.port, folder) for rank in range(workers)]
+        try:
+            _watch(processes, Path(folder))
+        finally:
+            _end(processes)
+        return json.loads((Path(folder) / "summary").read_text())
+
+
+def _spawn(job: Job, rank: int, size: int, port: int, answers: str) -> subprocess.Popen:
+    environ = {
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "OMP_NUM_THREADS": str(threads_for(size, job.threads)),
+        "ISTHMUS_JOB": job.to_json(),
+        "ISTHMUS_ANSWERS": answers,
+        "ISTHMUS_PARENT": str(os.getpid()),
+    }
+    # Workers of one machine need no name resolution and no outside interface.
+    environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    return subprocess.Popen([sys.executable, "-m", "isthmus.launch.worker"], env=environ, stdin=subprocess.DEVNULL)
+
+
+def _watch(processes: list[subprocess.Popen], answers: Path) -> None:
+    """Returns when all have ended well; raises at the first that did not, once the others had time to speak."""
+    failed_at: float | None = None
+    while any(process.poll() is None for process in processes):
+        if failed_at is None and any(process.returncode for process in processes):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > GRACE:
+            break
+        time.sleep(0.02)
+    failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode}
+    said = {rank: path.read_text() for rank in failed if (path := answers / f"error-{rank}").exists()}
+    for rank, code in failed.items():
+        if code == 2:
+            raise InputError(said[rank])
+    if failed:
+        # A worker that died without a word is the cause; those that lost it are its consequence.
+        rank = min(failed, key=lambda r: (r in said, r))
+        raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}; {AGAIN}")
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,68 @@
+"""Where this process stands among the workers: detected, not configured."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isthmus.errors import InputError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Worker `rank` of `size`; they meet at host:port; `local_size` of them share this machine."""
+
+    rank: int
+    size: int
+    host: str
+    port: int
+    local_size: int
+    launcher: str
+
+
+def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
+    """The place that torchrun or srun gave this process, or None if nobody did."""
+    if "RANK" in environ and "WORLD_SIZE" in environ:
+        return _torchrun(environ)
+    if "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return _slurm(environ)
+    return None
+
+
+def _torchrun(environ: Mapping[str, str]) -> Place:
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in environ]
+    if missing:
+        raise InputError(f"RANK is set but {' and '.join(missing)} is not: start workers with torchrun, or unset RANK")
+    size = int(environ["WORLD_SIZE"])
+    local = int(environ.get("LOCAL_WORLD_SIZE", size))
+    return Place(int(environ["RANK"]), size, environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), local, "torchrun")
+
+
+def _slurm(environ: Mapping[str, str]) -> Place:
+    hosts = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
+    if not hosts:
+        raise InputError("srun gave no SLURM_STEP_NODELIST: start the workers with srun inside an allocation")
+    size = int(environ["SLURM_STEP_NUM_TASKS"])
+    nodes = int(environ.get("SLURM_STEP_NUM_NODES", "1"))
+    # Derived from the job, so that all its tasks know it and two jobs on one machine do not meet.
+    port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 20000
+    return Place(int(environ["SLURM_PROCID"]), size, first_host(hosts), port, -(-size // nodes), "srun")
+
+
+def first_host(nodelist: str) -> str:
+    """The first host of Slurm's compressed list: "n[07-09,12],m1" → "n07"."""
+    match = re.match(r"([^,\[]+)(?:\[([0-9]+)[^\]]*\]([^,\[]*))?", nodelist)
+    if match is None:
+        raise InputError(f"cannot read the host list {nodelist!r}: set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE")
+    prefix, number, suffix = match.groups()
+    return f"{prefix}{number or ''}{suffix or ''}"
+
+
+def threads_for(local_size: int, asked: int | None) -> int:
+    """Threads of one worker: as asked, else this machine's cores shared among its workers."""
+    if asked is not None:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // local_size)

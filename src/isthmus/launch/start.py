@@ -1,0 +1,81 @@
+"""From a source to a finished job: cut the graph if it is not yet cut, then start workers, or join those that are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.comm import Hub
+from isthmus.engine.record import check_folder
+from isthmus.errors import InputError
+from isthmus.launch import local
+from isthmus.launch.job import Job, join, run
+from isthmus.launch.place import Place, detect
+from isthmus.partition import Book, is_parts_folder
+
+Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
+DEFAULT_WORKERS = 2
+
+
+def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
+    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0."""
+    place = detect()
+    if place is not None and place.size > 1:
+        return _joined(job, source, place, cut)
+    given = is_parts_folder(source)
+    count = workers if workers is not None else Book.read(source).num_parts if given else DEFAULT_WORKERS
+    if count < 1:
+        raise InputError(f"workers must be at least 1, not {count}")
+    if job.kind == "train":
+        job = replace(job, out=job.out or str(_free_folder(Path("runs"))))
+        check_folder(Path(str(job.out)), job.resume)
+    job = replace(job, parts=_parts(job, source, given, count, cut))
+    found = Book.read(job.parts).num_parts
+    if found != count:
+        raise InputError(
+            f"{job.parts} has {found} parts but {count} workers were asked for: "
+            f"use --workers {found}, or partition again with --parts {count}"
+        )
+    return run(job, Hub(1).transport(0)) if count == 1 else local.start(job, count)
+
+
+def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
+    given = is_parts_folder(source)
+    if not given and job.out is None:
+        raise InputError(
+            f"{source} is not a parts folder: cut it first with `isthmus partition`, "
+            "or give an --out that all workers can read"
+        )
+    if place.rank == 0 and job.kind == "train":
+        job = replace(job, out=job.out or str(_free_folder(Path("runs"))))
+        check_folder(Path(str(job.out)), job.resume)
+        _parts(job, source, given, place.size, cut)
+    transport = join(place, job.timeout)
+    try:
+        job = replace(job, parts=source if given else str(Path(str(job.out)) / "parts"))
+        summary = run(job, transport, place.local_size)
+        return summary if place.rank == 0 else {}
+    finally:
+        transport.close()
+
+
+def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:
+    """The parts folder: the source itself, or one made of it inside the run folder."""
+    if given:
+        return source
+    if cut is None:
+        raise InputError(f"{source} is not a parts folder: make one with `isthmus partition`")
+    folder = Path(str(job.out)) / "parts"
+    if not (job.resume and is_parts_folder(folder)):
+        cut(folder, count)
+    return str(folder)
+
+
+def _free_folder(base: Path) -> Path:
+    """The first of base/1, base/2, … that is not there yet."""
+    number = 1
+    while (base / str(number)).exists():
+        number += 1
+    return base / str(number)

@@ -1,0 +1,48 @@
+"""The process of one worker that `launch.local` started: python -m isthmus.launch.worker."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from isthmus.errors import InputError, WorkerError
+
+
+def main() -> int:
+    _die_with_parent()
+    from isthmus.launch.job import Job, join, run
+    from isthmus.launch.place import detect
+
+    job, place = Job.from_json(os.environ["ISTHMUS_JOB"]), detect()
+    assert place is not None
+    answers, transport = Path(os.environ["ISTHMUS_ANSWERS"]), None
+    try:
+        transport = join(place, job.timeout)
+        summary = run(job, transport, place.local_size)
+        if place.rank == 0:
+            (answers / "summary").write_text(json.dumps(summary))
+        return 0
+    except (InputError, WorkerError) as error:  # the starter says it, once
+        (answers / f"error-{place.rank}").write_text(str(error))
+        return 2 if isinstance(error, InputError) else 3
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if transport is not None:
+            transport.close()
+
+
+def _die_with_parent() -> None:
+    """A worker whose starter is gone ends too (Linux: the kernel sees to it)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    if os.getppid() != int(os.environ["ISTHMUS_PARENT"]):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The parts put together again, for comparing with one process."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.graph.graph import Graph, SparseRows
+from isthmus.partition.book import Book
+
+
+def assemble(book: Book) -> Graph:
+    """The whole graph of a parts folder, in original ids. Needs the memory that the parts were meant to avoid."""
+    parts = [book.part(k) for k in range(book.num_parts)]
+    nodes = np.concatenate([part.nodes for part in parts])
+    place = np.empty_like(nodes)  # global id of each original id
+    place[nodes] = np.arange(len(nodes))
+    sources, targets, attributes = [], [], []
+    for part in parts:
+        for kind, names in (("inner", part.nodes), ("halo", part.halo_nodes)):
+            indptr, indices = getattr(part, f"{kind}_indptr"), getattr(part, f"{kind}_indices")
+            sources.append(names[indices])
+            targets.append(np.repeat(part.nodes, np.diff(indptr)))
+            attributes.append(getattr(part, f"{kind}_edge_attr"))
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    order = np.lexsort((source, target))
+    x: np.ndarray | SparseRows
+    if isinstance(parts[0].x, SparseRows):
+        x = _stack([part.x for part in parts]).take(place)  # type: ignore[misc]
+    else:
+        x = np.concatenate([part.x for part in parts])[place]  # type: ignore[misc]
+
+    def whole(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])[place]
+
+    return Graph(
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(target, minlength=len(nodes)))]).astype(np.int64),
+        indices=source[order].astype(np.int32),
+        x=x,
+        y=whole("y"),
+        train_mask=whole("train_mask"),
+        val_mask=whole("val_mask"),
+        test_mask=whole("test_mask"),
+        num_classes=book.classes,
+        name=book.name,
+        symmetric=book.symmetric,
+        edge_attr=None if attributes[0] is None else np.concatenate(attributes)[order],
+        node_type=None if parts[0].node_type is None else whole("node_type"),
+    )
+
+
+def _stack(blocks: list[SparseRows]) -> SparseRows:
+    ends = np.cumsum([0, *(block.indptr[-1] for block in blocks)])
+    indptr = np.concatenate([[0], *(block.indptr[1:] + end for block, end in zip(blocks, ends[:-1], strict=True))])
+    indices, data = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("indices", "data"))
+    return SparseRows(indptr, indices, data, blocks[0].width)

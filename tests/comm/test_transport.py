@@ -1,0 +1,107 @@
+"""Rows arrive where they should, bytes are counted, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from isthmus.comm import Hub, Where
+from isthmus.errors import WorkerError
+
+HERE = Where(2, "forward", 7)
+
+
+def test_exchange_and_its_bytes():
+    def work(transport):
+        send = [torch.full((transport.rank + 1, 3), float(10 * transport.rank + q)) for q in range(3)]
+        recv = [torch.zeros(q + 1, 3) for q in range(3)]
+        transport.exchange(send, recv, HERE).wait()
+        return recv, transport.ledger.take()
+
+    results = Hub(3).run(work)
+    for rank, (recv, ledger) in enumerate(results):
+        for q in range(3):
+            expected = 0.0 if q == rank else 10.0 * q + rank
+            assert (recv[q] == expected).all()
+        assert ledger.bytes == {(2, "forward", q): (rank + 1) * 12 for q in range(3) if q != rank}
+        assert ledger.rows == {(2, "forward", q): rank + 1 for q in range(3) if q != rank}
+
+
+def test_reduce_and_gather():
+    def work(transport):
+        total = transport.all_reduce(torch.full((2,), float(transport.rank)), HERE)
+        return total, transport.all_gather(torch.arange(transport.rank), HERE)
+
+    for total, gathered in Hub(4).run(work):
+        assert total.tolist() == [6.0, 6.0]
+        assert [part.tolist() for part in gathered] == [[], [0], [0, 1], [0, 1, 2]]
+
+
+def test_silent_worker_is_named():
+    def work(transport):
+        if transport.rank == 0:
+            transport.exchange([torch.ones(1, 1)] * 2, [torch.ones(1, 1)] * 2, HERE).wait()
+
+    with pytest.raises(WorkerError, match=r"worker 0 waited 0.2 s for worker 1 \(site 2, forward, step 7\)"):
+        Hub(2, timeout=0.2).run(work)
+
+
+SCRIPT = """
+import os, sys, time, torch
+from isthmus.comm import Processes, Where
+rank, size, port, mode = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+try:
+    links = Processes(rank, size, "127.0.0.1", port, timeout=4)
+    send, recv = [torch.full((3, 2), 1.0 + rank)] * size, [torch.zeros(3, 2) for _ in range(size)]
+    links.exchange(send, recv, Where(0, "forward", 1)).wait()
+    assert all((recv[q] == 1 + q).all() for q in links.peers)
+    assert links.all_reduce(torch.ones(1), Where("weights", "reduce", 1)).item() == size
+    if rank == 1 and mode == "die":
+        os._exit(9)
+    if rank == 1 and mode == "sleep":
+        time.sleep(6)
+    links.exchange(send, recv, Where(1, "backward", 2)).wait()
+    links.close()
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def processes(ranks: list[int], size: int, mode: str) -> dict[int, str]:
+    """What each worker process said last."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+    started = {
+        rank: subprocess.Popen(
+            [*command, str(rank), str(size), str(store.port), mode], env=environ, stdout=subprocess.PIPE, text=True
+        )
+        for rank in ranks
+    }
+    return {rank: process.communicate(timeout=60)[0].strip() for rank, process in started.items()}
+
+
+def test_processes_exchange():
+    assert processes([0, 1, 2], 3, "well") == {0: "", 1: "", 2: ""}
+
+
+def test_lost_worker_is_named():
+    said = processes([0, 1, 2], 3, "die")
+    assert "lost worker 1 (site 1, backward, step 2)" in said[0]
+    assert "lost worker 1 (site 1, backward, step 2)" in said[2]
+
+
+def test_slow_worker_is_named():
+    assert "worker 0 waited 4 s for worker 1 (site 1, backward, step 2)" in processes([0, 1], 2, "sleep")[0]
+
+
+def test_absent_worker_is_named():
+    said = processes([0, 2], 3, "well")
+    for rank in (0, 2):
+        assert said[rank].startswith("WorkerError: worker 1 of 3 did not arrive")

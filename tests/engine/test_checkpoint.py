@@ -1,0 +1,129 @@
+"""A resumed run is the run that was never interrupted, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from graphs import community_graph, cut
+from safetensors.torch import load_file
+
+from isthmus.comm import Hub
+from isthmus.engine import TrainConfig, train
+from isthmus.errors import InputError
+from isthmus.nn import ModelConfig
+
+ASKED = TrainConfig(
+    model=ModelConfig(model="sage", hidden=8, layers=2, dropout=0.5), steps=12, eval_every=2, seed=5, weight_decay=1e-3
+)
+
+
+def run(book, config, out, resume=False, stop_after=None):
+    """A run on workers that are threads; `stop_after` breaks it off in the middle of a step's record."""
+
+    def work(transport):
+        def watch(line):
+            if line["step"] == stop_after:
+                raise InterruptedError
+
+        return train(book, config, transport, out=out, resume=resume, watch=watch)
+
+    return Hub(book.num_parts).run(work)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_resume_gives_the_same_bits(tmp_path, optimizer, workers):
+    book = cut(community_graph(), workers, "random", tmp_path)
+    asked = replace(ASKED, optimizer=optimizer)
+    whole = run(book, asked, tmp_path / "whole")[0]
+    with pytest.raises(InterruptedError):
+        run(book, asked, tmp_path / "broken", stop_after=7)
+    resumed = run(book, asked, tmp_path / "broken", resume=True)[0]
+    one, other = (load_file(tmp_path / name / "checkpoints/step-12/model.safetensors") for name in ("whole", "broken"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert resumed.summary["test"] == whole.summary["test"]
+    assert resumed.summary["best_step"] == whole.summary["best_step"]
+    lines = [json.loads(line) for line in (tmp_path / "broken/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    straight = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines] == [line["loss"] for line in straight]
+
+
+def test_longer_run_goes_on_from_a_shorter(tmp_path):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    run(book, replace(ASKED, steps=6), tmp_path / "a")
+    run(book, ASKED, tmp_path / "a", resume=True)
+    run(book, ASKED, tmp_path / "b")
+    one, other = (load_file(tmp_path / name / "checkpoints/step-12/model.safetensors") for name in "ab")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_run_folder(tmp_path):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    summary = run(book, ASKED, tmp_path / "run")[0].summary
+    folder = tmp_path / "run"
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    assert json.loads((folder / "config.json").read_text())["model"]["hidden"] == 8
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-0", "step-10", "step-12"]
+    needed = {"recipe", "options", "workers", "steps", "seed", "graph", "best_val", "test", "step_seconds", "seconds"}
+    needed |= {"bytes_per_step", "rows", "staleness", "memory_peak_bytes"}
+    assert needed <= summary.keys()
+    assert set(summary["seconds"]) == {"compute", "wait", "sample", "reduce", "eval", "total"}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all({"step", "loss"} <= line.keys() for line in lines)
+    assert [line["step"] for line in lines if "val" in line] == [2, 4, 6, 8, 10, 12]
+    best = max((line for line in lines if "val" in line), key=lambda line: line["val"])
+    assert (summary["best_val"], summary["best_step"]) == (best["val"], best["step"])
+    assert summary["test"]["score"] == best["test"]
+
+
+def test_bytes_are_what_the_cut_says(tmp_path):
+    """Layer 0 is aggregated once; layer 1 narrows from 8 to 4 and sends 4 floats per boundary row, and back."""
+    book = cut(community_graph(), 3, "random", tmp_path)
+    halo = sum(part.halo for part in book.parts)
+    summary = run(book, replace(ASKED, steps=4), None)[0].summary
+    sent, once = summary["bytes_per_step"], halo * 10 * 4 / 4
+    assert sent["embeddings"] == sent["gradients"] == halo * 4 * 4
+    assert sent["features"] == round(once)
+    assert summary["rows"]["halo"] == halo
+
+
+def test_early_stop(tmp_path):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    summary = run(book, replace(ASKED, steps=500, patience=3), None)[0].summary
+    assert summary["steps"] < 500
+    assert summary["steps"] == summary["best_step"] + 3 * ASKED.eval_every
+
+
+def test_best_weights_are_returned(tmp_path):
+    book = cut(community_graph(), 1, "random", tmp_path)
+    result = run(book, replace(ASKED, steps=40, lr=0.3), tmp_path / "run")[0]
+    assert result.summary["best_step"] < 40
+    best = load_file(tmp_path / "run/checkpoints/step-40/best.safetensors")
+    assert all(torch.equal(best[name], tensor) for name, tensor in result.model.state_dict().items())
+
+
+def test_what_cannot_be_resumed(tmp_path):
+    book = cut(community_graph(), 1, "random", tmp_path)
+    run(book, ASKED, tmp_path / "run")
+    with pytest.raises(InputError, match=r"holds an earlier run.*--resume"):
+        run(book, ASKED, tmp_path / "run")
+    with pytest.raises(InputError, match=r"begun with lr = 0.01, not 0.5"):
+        run(book, replace(ASKED, lr=0.5), tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="no checkpoint to resume"):
+        run(book, ASKED, tmp_path / "nothing", resume=True)
+    (tmp_path / "run/checkpoints/step-12/model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(InputError, match="damaged"):
+        run(book, replace(ASKED, steps=14), tmp_path / "run", resume=True)
+
+
+def test_wrong_number_of_workers(tmp_path):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    with pytest.raises(InputError, match="has 2 parts but there are 3 workers"):
+        Hub(3).run(lambda transport: train(book, ASKED, transport))
+    with pytest.raises(InputError, match="split 4 does not exist"):
+        run(book, replace(ASKED, split=4), None)

@@ -1,0 +1,143 @@
+"""Exact training: any number of workers, any cut, one result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from graphs import community_graph, cut
+
+from isthmus.comm import Hub
+from isthmus.engine import TrainConfig, train
+from isthmus.local import Savings
+from isthmus.nn import ModelConfig
+
+STEPS = 20
+VANILLA = Savings(narrow_side=False, aggregate_once=False, overlap=False)
+
+
+def run(book, config, savings=None):
+    """Losses of every step, final weights and scores, with workers as threads."""
+    losses = []
+
+    def work(transport):
+        watch = (lambda line: losses.append(line["loss"])) if transport.rank == 0 else None
+        return train(book, config, transport, savings=savings, watch=watch)
+
+    results = Hub(book.num_parts).run(work)
+    for other in results[1:]:
+        for one, two in zip(results[0].model.parameters(), other.model.parameters(), strict=True):
+            assert torch.equal(one, two)
+    weights = torch.cat([p.detach().flatten() for p in results[0].model.parameters()])
+    return torch.tensor(losses, dtype=torch.float64), weights, results[0].summary
+
+
+def config(model="gcn", dropout=0.0, **changes):
+    shape = ModelConfig(model=model, layers=3, hidden=8, heads=2, dropout=dropout, input_dropout=dropout / 2)
+    # Evaluated at the last step only, so that the weights returned are the last ones.
+    values = {"model": shape, "steps": STEPS, "eval_every": STEPS, "dtype": "float64", "seed": 3, **changes}
+    return TrainConfig(**values)
+
+
+def assert_equal_runs(one, other, tolerance=1e-10):
+    assert len(one[0]) == STEPS
+    torch.testing.assert_close(one[0], other[0], rtol=0, atol=tolerance)
+    torch.testing.assert_close(one[1], other[1], rtol=0, atol=tolerance)
+    assert one[2]["test"] == other[2]["test"]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("method", ["random", "metis"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_workers_agree(tmp_path, model, method, dropout):
+    graph = community_graph()
+    asked = config(model, dropout)
+    alone = run(cut(graph, 1, method, tmp_path), asked)
+    assert alone[0][-1] < alone[0][0]
+    for workers in (2, 3, 4):
+        assert_equal_runs(alone, run(cut(graph, workers, method, tmp_path), asked))
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_part_without_a_training_node(tmp_path, model):
+    graph = community_graph()
+    train_mask = graph.train_mask.copy()
+    train_mask[len(train_mask) // 3 :] = False  # parts 1 and 2 of three blocks have none
+    graph = replace(graph, train_mask=train_mask)
+    book = cut(graph, 3, "blocks", tmp_path)
+    assert not book.part(2).train_mask.any()
+    assert_equal_runs(run(cut(graph, 1, "blocks", tmp_path), config(model)), run(book, config(model)))
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_parts_with_an_empty_boundary(tmp_path, model):
+    one, two = community_graph(60, seed=1), community_graph(60, seed=2)
+    graph = replace(
+        one,
+        indptr=np.concatenate([one.indptr, two.indptr[1:] + one.num_edges]),
+        indices=np.concatenate([one.indices, two.indices + 60]).astype(np.int32),
+        edge_attr=None,
+        **{
+            n: np.concatenate([getattr(one, n), getattr(two, n)])
+            for n in ("x", "y", "train_mask", "val_mask", "test_mask")
+        },
+    )
+    book = cut(graph, 2, "blocks", tmp_path)
+    assert [part.halo for part in book.parts] == [0, 0]
+    assert_equal_runs(run(cut(graph, 1, "blocks", tmp_path), config(model)), run(book, config(model)))
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_directed_graph(tmp_path, model):
+    graph = community_graph(directed=True)
+    assert not graph.symmetric
+    assert_equal_runs(
+        run(cut(graph, 1, "random", tmp_path), config(model)), run(cut(graph, 3, "random", tmp_path), config(model))
+    )
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+def test_vanilla_is_exact_without_the_savings(tmp_path, model):
+    book = cut(community_graph(), 3, "metis", tmp_path)
+    exact, vanilla = run(book, config(model)), run(book, config(model), VANILLA)
+    assert_equal_runs(exact, vanilla)
+    saved, paid = (sum(r[2]["bytes_per_step"][kind] for kind in ("features", "embeddings")) for r in (exact, vanilla))
+    assert saved < paid
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_inductive(tmp_path, multilabel):
+    graph = community_graph(multilabel=multilabel)
+    asked = config("sage", 0.5, inductive=True)
+    alone = run(cut(graph, 1, "random", tmp_path), asked)
+    assert_equal_runs(alone, run(cut(graph, 3, "random", tmp_path), asked))
+    transductive = run(cut(graph, 2, "random", tmp_path), config("sage", 0.5))
+    assert abs(alone[0][-1] - transductive[0][-1]) > 1e-6
+
+
+def test_inductive_training_never_sees_the_other_nodes(tmp_path):
+    graph = community_graph()
+    hidden = ~graph.train_mask[:, 0]
+    x = graph.x.copy()
+    x[hidden] += 100.0
+    asked = config("gcn", inductive=True)
+    plain = run(cut(graph, 2, "random", tmp_path / "a"), asked)
+    changed = run(cut(replace(graph, x=x), 2, "random", tmp_path / "b"), asked)
+    torch.testing.assert_close(plain[0], changed[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("features", ["rows", "standard"])
+def test_prepared_features(tmp_path, features):
+    graph = community_graph()
+    asked = config("gcn", features=features)
+    assert_equal_runs(run(cut(graph, 1, "random", tmp_path), asked), run(cut(graph, 4, "random", tmp_path), asked))
+
+
+def test_more_layers_with_layer_norm(tmp_path):
+    graph = community_graph()
+    shape = ModelConfig(model="sage", layers=5, hidden=12, layer_norm=True, dropout=0.3)
+    asked = config(model="sage", optimizer="adamw", weight_decay=0.01)
+    asked = replace(asked, model=shape)
+    assert_equal_runs(run(cut(graph, 1, "random", tmp_path), asked), run(cut(graph, 3, "random", tmp_path), asked))

@@ -1,0 +1,55 @@
+"""Small graphs for tests, and parts of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.graph.graph import Graph
+from isthmus.partition import Book, partition
+
+
+def community_graph(
+    nodes: int = 120,
+    classes: int = 4,
+    features: int = 10,
+    degree: float = 6.0,
+    seed: int = 0,
+    directed: bool = False,
+    multilabel: bool = False,
+    splits: int = 1,
+) -> Graph:
+    """Nodes that prefer their own class, one isolated node, one hub; features are the class and noise."""
+    draw = np.random.default_rng(seed)
+    label = draw.integers(classes, size=nodes)
+    same = label[:, None] == label[None, :]
+    linked = draw.random((nodes, nodes)) < np.where(same, 3.0, 0.5) * degree / nodes
+    linked[0, : nodes // 3] = True  # a hub
+    linked[-1, :] = linked[:, -1] = False  # a node without edges
+    if not directed:
+        linked = linked | linked.T
+    np.fill_diagonal(linked, False)
+    targets, sources = np.nonzero(linked)
+    indptr = np.concatenate([[0], np.cumsum(linked.sum(1))]).astype(np.int64)
+    x = (np.eye(classes)[label] @ draw.normal(size=(classes, features)) + draw.normal(size=(nodes, features))) * 0.5
+    y = (draw.random((nodes, classes)) < 0.2 + 0.6 * np.eye(classes)[label]).astype(np.uint8) if multilabel else label
+    kind = draw.integers(3, size=(nodes, splits))
+    masks = {name: kind == k for k, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    attributes = draw.normal(size=(len(sources), 2)).astype(np.float32)
+    del targets
+    return Graph(
+        indptr=indptr,
+        indices=sources.astype(np.int32),
+        x=x.astype(np.float64),
+        y=y if multilabel else y.astype(np.int64),
+        num_classes=classes,
+        name="community",
+        symmetric=not directed,
+        edge_attr=attributes,
+        **masks,
+    )
+
+
+def cut(graph: Graph, parts: int, method: str, folder: Path, **options) -> Book:
+    return partition(graph, parts, method, out=folder / f"{method}-{parts}", **options)
