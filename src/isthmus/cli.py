@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +15,9 @@ from rich.table import Table
 
 import isthmus
 from isthmus.errors import InputError, WorkerError
+
+if TYPE_CHECKING:
+    from isthmus.graph import Graph
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +78,7 @@ def partition(
     from isthmus.partition import describe
     from isthmus.partition import partition as cut
 
-    graph = _load(source, undirected, directed)
+    graph = _load(source, undirected, directed, _report)
     book = cut(
         graph,
         parts,
@@ -183,7 +187,9 @@ def train(
     def cut(folder: Path, parts: int) -> None:
         from isthmus.partition import partition as write_parts
 
-        write_parts(_load(source, undirected, directed), parts, method, out=folder, seed=seed, progress=_report)
+        report = None if quiet else _report
+        graph = _load(source, undirected, directed, report)
+        write_parts(graph, parts, method, out=folder, seed=seed, progress=report)
 
     run = None if out_folder is None else str(out_folder)
     job = Job("train", source, config, run, resume, threads, timeout, quiet)
@@ -252,10 +258,10 @@ def version() -> None:
     out.print(isthmus.__version__)
 
 
-def _load(source: str, undirected: bool, directed: bool):
+def _load(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
     from isthmus.graph import load
 
-    graph = load(source, undirected=undirected, directed=directed, progress=_report)
+    graph = load(source, undirected=undirected, directed=directed, progress=report)
     for note in graph.notes:
         err.print(f"note: {escape(note)}", soft_wrap=True)
     return graph

@@ -9,9 +9,8 @@ from partition.graphs import communities, edges_of, graph_of
 
 from isthmus.errors import InputError
 from isthmus.kernels.native import core
-from isthmus.partition import METHODS, CutOptions, assign, partition
+from isthmus.partition import METHODS, CutOptions, assign, metis, partition
 from isthmus.partition import ldg as streaming
-from isthmus.partition import metis
 from isthmus.partition.adjacency import symmetric_csr
 from isthmus.partition.ldg import ldg
 from isthmus.partition.methods import enforceable, fill_empty
@@ -143,12 +142,15 @@ def test_empty_parts_get_a_node_of_least_degree():
 @pytest.mark.skipif(core() is None, reason="the native core is not built here")
 @pytest.mark.parametrize("chunk", [1 << 25, 500])
 @pytest.mark.parametrize("parts", [2, 5, 40])
-def test_ldg_twins_agree(monkeypatch, parts, chunk):
+@pytest.mark.parametrize("tolerance", [0.05, 0.0001])  # the second cannot be held: parts overflow
+def test_ldg_twins_agree(monkeypatch, tolerance, parts, chunk):
     monkeypatch.setattr(streaming, "CHUNK_EDGES", chunk)
     graph = communities(600, inside=0.7, seed=parts)
     weights = np.stack([np.ones(600, np.int64), graph.degree, graph.train_mask[:, 0]], 1).astype(np.int64)
     native, twin = (
-        ldg(graph.indptr, graph.indices, parts, lambda rows: weights[rows], passes=3, native=native)
+        ldg(
+            graph.indptr, graph.indices, parts, lambda rows: weights[rows], passes=3, tolerance=tolerance, native=native
+        )
         for native in (True, False)
     )
     assert_array_equal(native, twin)
@@ -167,6 +169,21 @@ def test_symmetric_csr_counts_directions():
     assert_array_equal(indptr, [0, 1, 3, 5, 6, 6])
     assert_array_equal(indices, [1, 0, 2, 1, 3, 2])
     assert_array_equal(weights, [2, 2, 1, 1, 1, 1])
+
+
+def test_metis_sees_a_directed_graph_from_both_ends(monkeypatch):
+    graph, seen = communities(directed=True), []
+    monkeypatch.setattr(
+        metis,
+        "kway",
+        lambda indptr, indices, parts, **rest: seen.append((indptr, indices)) or kway(indptr, indices, parts, **rest),
+    )
+    assign(graph, 2, "metis", CutOptions())
+    ((indptr, indices),) = seen
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(indptr))
+    pairs = set(zip(rows.tolist(), indices.tolist(), strict=True))
+    assert pairs == {(t, s) for s, t in pairs}
+    assert {(t, s) for s, t in edges_of(graph).tolist()} <= pairs
 
 
 def test_metis_follows_edge_weights():

@@ -1,5 +1,7 @@
 """Locality order gathers neighbours; quality figures equal those of a literal slow count."""
 
+import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ from numpy.testing import assert_array_equal
 from partition.graphs import communities, edges_of
 
 from isthmus.partition import describe, locality_order, partition
+from isthmus.partition.quality import as_dict
 
 
 def mean_distance(graph, order):
@@ -76,12 +79,21 @@ def test_quality_against_a_literal_count(tmp_path, method, directed):
         assert q["bytes"][k] == size
 
 
+def test_as_dict_is_json(tmp_path):
+    book = partition(communities(), 2, out=tmp_path / "parts")
+    content = json.loads(json.dumps(as_dict(book)))
+    assert content["quality"] == book.quality
+    assert [part["inner"] for part in content["parts"]] == [part.inner for part in book.parts]
+    assert "files" not in content["parts"][0]
+    assert book.parts[0].files
+
+
 def test_description_shows_the_table(tmp_path):
     from rich.console import Console
 
     graph = replace(communities(), name="towns")
     book = partition(graph, 3, out=tmp_path / "parts")
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=200, record=True, file=io.StringIO())
     console.print(describe(book))
     text = console.export_text()
     assert "towns: 400 nodes" in text

@@ -7,7 +7,6 @@ import os
 import resource
 import sys
 import time
-from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.begun = time.perf_counter()
-        self.seconds: Counter[str] = Counter(dict.fromkeys(("compute", "wait", "sample", "reduce", "eval"), 0.0))
+        self.seconds: dict[str, float] = dict.fromkeys(("compute", "wait", "sample", "reduce", "eval"), 0.0)
         self.steps: list[float] = []
 
     @contextmanager
@@ -87,7 +86,9 @@ class Stopwatch:
         taken = time.perf_counter() - begun
         wait, reduce = ledger.wait_seconds - before[0], ledger.reduce_seconds - before[1]
         self.steps.append(taken)
-        self.seconds.update({"wait": wait, "reduce": reduce, "compute": taken - wait - reduce})
+        self.seconds["wait"] += wait
+        self.seconds["reduce"] += reduce
+        self.seconds["compute"] += taken - wait - reduce
 
     @contextmanager
     def evaluation(self):

@@ -85,7 +85,8 @@ class _Run:
         self.record = Record(out if transport.rank == 0 else None)
         self.progress = Progress()
         self.best: dict[str, Tensor] = _copy(model)
-        self.clock, self.sent, self.rows_sent, self.done = Stopwatch(), Counter(), 0, 0
+        self.clock, self.rows_sent, self.done = Stopwatch(), 0, 0
+        self.sent: Counter[str] = Counter()
 
     @property
     def identity(self) -> dict[str, Any]:

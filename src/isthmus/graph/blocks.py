@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Layout:
         class_bounds = bounds(share, preset.nodes)
         communities, owner = [np.zeros(1, np.int64)], []
         draw = rng("layout")
-        for k, (a, b) in enumerate(zip(class_bounds[:-1], class_bounds[1:], strict=True)):
+        for k, (a, b) in enumerate(pairwise(class_bounds)):
             count = max(1, round((b - a) / preset.community))
             communities.append(a + bounds(draw.lognormal(sigma=0.5, size=count), b - a)[1:])
             owner.append(np.full(count, k))
@@ -91,7 +92,8 @@ def draw_pairs(preset: Preset, layout: Layout, rng: Streams, note: Progress) -> 
         if missing <= 0:
             break
         note("drawing edges", len(pairs), wanted)
-        share, found = missing / wanted / max(fresh, 0.1), [pairs]
+        # later turns draw more than is missing, for few half-edges find few partners; what is too much is dropped below
+        share, found = (1.5 if turn else 1.0) * missing / wanted / max(fresh, 0.1), [pairs]
         for level, (expected, group) in enumerate(zip(levels, groups, strict=True)):
             # random rounding keeps the expectation; in the first turn everyone keeps one tie to the community
             stubs = np.floor(expected * share + rng("round", 8 * turn + level).random(preset.nodes)).astype(np.int64)
@@ -112,7 +114,7 @@ def draw_pairs(preset: Preset, layout: Layout, rng: Streams, note: Progress) -> 
 
 
 def meet(ids: np.ndarray, stubs: np.ndarray, group: np.ndarray, rng: Streams, purpose: str) -> Iterator[np.ndarray]:
-    """Each of the stubs[p] half-edges of position p meets a random half-edge of p's group: packed keys, block by block."""
+    """Each of the stubs[p] half-edges of position p meets a random one of p's group: packed keys, block by block."""
     owner = np.repeat(ids, stubs)
     start = np.concatenate([[0], np.cumsum(stubs)])[group]  # group g has the half-edges start[g]:start[g+1]
     for block, a in enumerate(range(0, len(owner), BLOCK)):

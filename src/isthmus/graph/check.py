@@ -52,11 +52,11 @@ def _sparse_rows(x: SparseRows) -> SparseRows:
     nnz = len(x.data)
     indptr, indices = _integers(x.indptr, "x_indptr"), _integers(x.indices, "x_indices")
     if indptr.ndim != 1 or len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != nnz or (np.diff(indptr) < 0).any():
-        raise InputError(f"x_indptr is not an ascending list from 0 to the {nnz:,} values of x_data: save x as CSR again")
+        raise InputError(f"x_indptr does not ascend from 0 to the {nnz:,} values of x_data: save x as CSR again")
     if indices.shape != (nnz,) or x.data.ndim != 1:
         raise InputError(f"x_indices has {len(indices):,} entries but x_data {nnz:,}: save x as CSR again")
     if nnz and (indices.min() < 0 or indices.max() >= x.width):
-        raise InputError(f"x_indices names column {_outlier(indices, x.width)} of {x.width}: correct x_indices or x_shape")
+        raise InputError(f"x_indices names column {_outlier(indices, x.width)} of {x.width}: correct it or x_shape")
     data = _floats(x.data, "x_data")
     bad = np.flatnonzero(~np.isfinite(data))
     if len(bad):
@@ -74,7 +74,7 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim not in (1, 2) or len(y) != n:
-        raise InputError(f"y has shape {list(y.shape)} but x has {n:,} rows: give y as [{n}], or [{n}, C] for multi-label")
+        raise InputError(f"y has shape {list(y.shape)} but x has {n:,} rows: give [{n}], or [{n}, C] for multi-label")
     if y.dtype.kind not in "biuf":
         raise InputError(f"y has unknown dtype {y.dtype}: give integers, −1 for unlabelled")
     if y.ndim == 2:
@@ -83,7 +83,8 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
         y = np.where(np.isnan(y), -1, y)  # OGB's way of saying unlabelled
         broken = np.flatnonzero(y != np.rint(y))
         if len(broken):
-            raise InputError(f"y of node {broken[0]} is {y[broken[0]]}, not a class number: give integers, −1 for unlabelled")
+            node = broken[0]
+            raise InputError(f"y of node {node} is {y[node]}, not a class number: give integers, −1 for unlabelled")
     y = y.astype(np.int64, copy=False)
     found = int(y.max()) + 1
     if y.min() < -1:
@@ -91,7 +92,8 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     if num_classes is None:
         num_classes = found
     if found > num_classes:
-        raise InputError(f"y of node {int(y.argmax())} is {found - 1} but there are {num_classes} classes: correct y or num_classes")
+        where = f"y of node {int(y.argmax())} is {found - 1}"
+        raise InputError(f"{where} but there are {num_classes} classes: correct y or num_classes")
     if num_classes < 1:
         raise InputError("no node has a label: give y with at least one class")
     return y, num_classes
@@ -109,10 +111,12 @@ def _label_sets(y: np.ndarray, num_classes: int | None) -> tuple[np.ndarray, int
     return y.astype(np.uint8, copy=False), y.shape[1]
 
 
-def masks(given: dict[str, np.ndarray], y: np.ndarray) -> list[np.ndarray]:
-    """Train, validation and test masks as bool [N, S]: disjoint, on labelled nodes, with training nodes in every split."""
-    found = [_mask(name, mask, len(y)) for name, mask in given.items()]
-    names = list(given)
+def masks(
+    train: np.ndarray, val: np.ndarray, test: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Train, validation and test masks as bool [N, S]: disjoint, all labelled, with training nodes in every split."""
+    names = ("train_mask", "val_mask", "test_mask")
+    found = [_mask(name, mask, len(y)) for name, mask in zip(names, (train, val, test), strict=True)]
     widths = [mask.shape[1] for mask in found]
     if len(set(widths)) > 1:
         raise InputError(f"{', '.join(names)} have {widths} splits: give each mask the same number of columns")
@@ -130,13 +134,15 @@ def masks(given: dict[str, np.ndarray], y: np.ndarray) -> list[np.ndarray]:
         for name, mask in zip(names, found, strict=True):
             blank = np.flatnonzero(mask.any(axis=1) & (y < 0))
             if len(blank):
-                raise InputError(f"{name} has {len(blank):,} nodes without a label (first: node {blank[0]}): take them out")
-    return found
+                where = f"{len(blank):,} nodes without a label (first: node {blank[0]})"
+                raise InputError(f"{name} has {where}: label them or take them out")
+    train, val, test = found
+    return train, val, test
 
 
 def _mask(name: str, mask: np.ndarray, n: int) -> np.ndarray:
     if mask.ndim not in (1, 2) or len(mask) != n or mask.shape[-1] == 0:
-        raise InputError(f"{name} has shape {list(mask.shape)} but x has {n:,} rows: give it as [{n}] or [{n}, S], bool")
+        raise InputError(f"{name} has shape {list(mask.shape)} but x has {n:,} rows: give [{n}] or [{n}, S] booleans")
     if mask.dtype.kind in "iu" and mask.size and mask.min() >= 0 and mask.max() <= 1:
         mask = mask.astype(bool)
     if mask.dtype != np.bool_:
@@ -151,7 +157,7 @@ def _split(split: int, widths: list[int]) -> str:
 def edges(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Sources and targets: integers within 0 … N−1."""
     if src.ndim != 1 or src.shape != dst.shape:
-        raise InputError(f"edges have {list(src.shape)} sources and {list(dst.shape)} targets: give edge_index as [2, E]")
+        raise InputError(f"sources have shape {list(src.shape)}, targets {list(dst.shape)}: give edge_index as [2, E]")
     if len(src) == 0:
         raise InputError("the graph has no edge: give at least one")
     src, dst = _integers(src, "edge_index"), _integers(dst, "edge_index")

@@ -1,4 +1,4 @@
-"""Edge list → CSR: sorted, without self loops or duplicates. One in-place sort of packed 64-bit keys, dst << 32 | src."""
+"""Edge list → CSR, without self loops or duplicates: one in-place sort of packed 64-bit keys, dst << 32 | src."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-
-from isthmus.errors import InputError
 
 BLOCK = 1 << 24  # edges handled at a time: temporaries stay below a few hundred MB
 
@@ -98,7 +96,7 @@ def fingerprint(keys: np.ndarray, *, swap: bool = False) -> int:
 
     An edge set is symmetric when its fingerprint equals that of its reverses: no second sort is needed.
     """
-    total = np.uint64(0)
+    total = 0
     for a in range(0, len(keys), BLOCK):
         h = keys[a : a + BLOCK].view(np.uint64)
         h = (h << np.uint64(32)) | (h >> np.uint64(32)) if swap else h.copy()
@@ -106,8 +104,8 @@ def fingerprint(keys: np.ndarray, *, swap: bool = False) -> int:
             h ^= h >> np.uint64(shift)
             h *= np.uint64(factor)
         h ^= h >> np.uint64(31)
-        total += h.sum(dtype=np.uint64)
-    return int(total)
+        total += int(h.sum(dtype=np.uint64))
+    return total % 2**64
 
 
 def with_reverses(keys: np.ndarray) -> np.ndarray:
@@ -126,8 +124,3 @@ def missing_reverses(csr: Csr) -> tuple[int, int, int]:
     back.sort()
     lonely = np.setdiff1d(keys, back, assume_unique=True)
     return len(lonely), int(sources(lonely)[0]), int(targets(lonely)[0])
-
-
-def check_fits(num_nodes: int) -> None:
-    if num_nodes >= 2**31:
-        raise InputError(f"{num_nodes:,} nodes are more than ids of 31 bits can name: split the graph first")

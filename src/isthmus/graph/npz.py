@@ -23,7 +23,7 @@ def read_npz(path: Path) -> RawGraph:
         arrays.require("edge_index", "y", *MASKS, *(SPARSE_X if sparse else ("x",)))
         edge_index = arrays["edge_index"]
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-            raise InputError(f"{path}: edge_index has shape {list(edge_index.shape)}, expected [2, E]: transpose or save it again")
+            raise InputError(f"{path}: edge_index has shape {list(edge_index.shape)}, expected [2, E]: save it again")
         return RawGraph(
             src=edge_index[0],
             dst=edge_index[1],
@@ -43,7 +43,8 @@ def read_npz(path: Path) -> RawGraph:
 def _sparse_x(path: Path, arrays: NpzArrays) -> SparseRows:
     indptr, indices, data, shape = (arrays[key] for key in SPARSE_X)
     if shape.shape != (2,) or len(indptr) != shape[0] + 1:
-        raise InputError(f"{path}: x_shape {shape.tolist()} does not fit {len(indptr) - 1:,} rows of x_indptr: save x as CSR again")
+        rows = len(indptr) - 1
+        raise InputError(f"{path}: x_shape {shape.tolist()} does not fit {rows:,} rows of x_indptr: save x again")
     return SparseRows(indptr, indices, data, int(shape[1]))
 
 
@@ -55,7 +56,7 @@ class NpzArrays:
         try:
             with open(path, "rb") as file:
                 start = file.read(4)
-            if start[:2] != b"PK":
+            if start not in (b"PK\x03\x04", b"PK\x05\x06"):  # a zip with members, or an empty one
                 raise InputError(f"{path} is not an .npz file (a zip of arrays): write it with numpy.savez")
             self._file = np.load(path, allow_pickle=False)
         except (zipfile.BadZipFile, EOFError):
@@ -74,7 +75,7 @@ class NpzArrays:
         missing = [name for name in names if name not in self.names]
         if missing:
             there = ", ".join(sorted(self.names)) or "nothing"
-            raise InputError(f"{self.path} has no {', '.join(missing)} (there is: {there}): add what is missing and save again")
+            raise InputError(f"{self.path} has no {', '.join(missing)} (there is: {there}): add what is missing")
 
     def __getitem__(self, name: str) -> np.ndarray:
         try:
@@ -84,7 +85,7 @@ class NpzArrays:
         except ValueError as error:
             if "allow_pickle" in str(error):
                 raise InputError(
-                    f"{self.path}: {name} is a pickled array, which could run code and is refused: save it as a plain array"
+                    f"{self.path}: {name} is a pickled array, which could run code: save it as a plain array"
                 ) from None
             raise InputError(f"{self.path} is truncated or damaged at {name}: copy or write it again") from None
 

@@ -1,4 +1,4 @@
-"""The synthetic presets: the true sizes of well-known graphs, and what makes each of them easy or hard to cut and to learn."""
+"""The synthetic presets: true sizes of well-known graphs, and what makes each easy or hard to cut and to learn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Preset:
     multilabel: bool = False
     all_labelled: bool = True  # False: nodes outside the masks have no label, as in papers100M
     dtype: str = "float32"
-    homophily: float  # share of near edges (community, class) that join equal labels; multi-label: how much a community decides
+    homophily: float  # share of edges to community and class that join equal labels; see draw_label_sets for label sets
     signal: float  # distance of a class centre from the origin, in units of the noise of one feature
     community: int  # mean number of nodes of a community
     inside: float  # share of a node's edges that stay in its community; the rest stays in its class or goes far
@@ -31,8 +31,8 @@ class Preset:
     def __post_init__(self) -> None:
         if not 0 < self.homophily <= 1:
             raise InputError(f"homophily must lie in (0, 1], not {self.homophily}: give e.g. homophily=0.7")
-        if self.signal < 0:
-            raise InputError(f"signal must not be negative, not {self.signal}: give e.g. signal=2")
+        if not self.signal >= 0:
+            raise InputError(f"signal must be 0 or more, not {self.signal}: give e.g. signal=2")
         if self.dtype not in ("float16", "float32", "float64"):
             raise InputError(f"dtype must be float16, float32 or float64, not {self.dtype!r}: leave it out for float32")
 
@@ -73,7 +73,7 @@ PRESETS: dict[str, Preset] = {
         classes=100,
         split=(537_635, 71_685, 107_527),
         multilabel=True,
-        homophily=0.7,
+        homophily=0.85,
         signal=2.0,
         community=600,
         inside=0.7,
@@ -86,7 +86,7 @@ PRESETS: dict[str, Preset] = {
         features=500,
         classes=7,
         split=(44_625, 22_312, 22_313),
-        homophily=0.72,
+        homophily=0.8,
         signal=1.6,
         community=300,
         inside=0.6,
@@ -100,7 +100,7 @@ PRESETS: dict[str, Preset] = {
         classes=107,
         split=(1_334_466, 78_498, 156_996),
         multilabel=True,
-        homophily=0.7,
+        homophily=0.85,
         signal=2.0,
         community=1_000,
         inside=0.7,

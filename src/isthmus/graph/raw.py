@@ -38,7 +38,7 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         x = check.rows(raw.x)
         n = check.count(raw.num_nodes, x.shape[0])
         y, num_classes = check.labels(raw.y, n, raw.num_classes)
-        masks = check.masks({"train_mask": raw.train_mask, "val_mask": raw.val_mask, "test_mask": raw.test_mask}, y)
+        train, val, test = check.masks(raw.train_mask, raw.val_mask, raw.test_mask, y)
         src, dst = check.edges(raw.src, raw.dst, n)
         edge_attr = check.edge_attr(raw.edge_attr, len(src))
         node_type = check.node_type(raw.node_type, n)
@@ -63,6 +63,6 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         assert structure.order is not None
         edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge
     return Graph(
-        structure.indptr, structure.indices, x, y, *masks, num_classes, raw.name, structure.symmetric,
+        structure.indptr, structure.indices, x, y, train, val, test, num_classes, raw.name, structure.symmetric,
         edge_attr, node_type, tuple(notes),
     )  # fmt: skip

@@ -1,14 +1,15 @@
 """``synthetic:NAME@SCALE``: a graph in the size of a well-known one, made on the spot from a seed.
 
-Structure as in blocks.py. A node has the class of its community with a probability that follows from ``homophily``, else
-a random one; its features are the centre of its own class plus noise. The features alone say little and the neighbours
-say much, but not all: a linear model stays far below a GNN, and a GNN below 100 %.
+Structure as in blocks.py. A node has the class of its community with a probability that follows from ``homophily``,
+else a random one; its features are the centre of its own class plus noise. The features alone say little and the
+neighbours say much, but not all: a linear model stays far below a GNN, and a GNN below 100 %.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -114,7 +115,7 @@ def draw_label_sets(preset: Preset, layout: Layout, rng: Streams) -> np.ndarray:
     own = draw.random((len(layout.community_class), preset.classes)) < rate
     home = np.where(draw.random(own.shape) < 0.5, by_class[layout.community_class], own)
     y = np.empty((preset.nodes, preset.classes), np.uint8)
-    for community, (a, b) in enumerate(zip(layout.community_bounds[:-1], layout.community_bounds[1:], strict=True)):
+    for community, (a, b) in enumerate(pairwise(layout.community_bounds)):
         shape = (b - a, preset.classes)
         follow = draw.random(shape, np.float32) < preset.homophily
         y[layout.ids[a:b]] = np.where(follow, home[community], draw.random(shape, np.float32) < rate)

@@ -119,11 +119,11 @@ class Book:
             for name in ("ranges", "train", "val", "test"):
                 values[name] = tuple(int(value) for value in values[name])
             book = Book(folder=path, parts=parts, **values)
+            book._check_files()
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path / 'book.json'} is damaged ({error!r}): {_AGAIN}") from error
-        book._check_files()
         return book
 
     @property
@@ -152,6 +152,8 @@ class Book:
             **dict.fromkeys(("halo_ptr", "send_ptr"), self.num_parts + 1),
             **{"inner_indices": info.inner_edges, "halo_indices": info.halo_edges},
         }
+        if len(arrays.get("send_ptr", ())):
+            expected["send_rows"] = int(arrays["send_ptr"][-1])
         for name, rows in expected.items():
             if name not in arrays or arrays[name].shape[0] != rows:
                 path = self._path(index, f"{name}.npy")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from isthmus.partition.book import Book, PartInfo
 
 
-_TITLES = "part inner halo halo/inner boundary edges cut train val test disk receives sends"
-_CAPTION = "receives, sends: in one exchange of one fp32 column"
+_LOADS = "part train val test disk receives sends"
+_CAPTION = "nodes of the first split; bytes to exchange one fp32 column"
 
 
 def quality(parts: Sequence[PartInfo], sent: np.ndarray, splits: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -53,8 +53,16 @@ def _imbalance(load: np.ndarray) -> float:
     return float(load.max() / load.mean()) if load.any() else 1.0
 
 
+def as_dict(book: Book) -> dict[str, Any]:
+    """What `isthmus inspect --json` prints: the book without the list of files."""
+    content = book.as_dict()
+    for part in content["parts"]:
+        del part["files"]
+    return content
+
+
 def describe(book: Book) -> RenderableType:
-    """The book as `isthmus inspect` prints it: totals, then one line per part."""
+    """The book as `isthmus inspect` prints it: totals, then the shape and the load of every part."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -69,25 +77,20 @@ def describe(book: Book) -> RenderableType:
         f"({q['volume'] / book.nodes:.2f} per node)\n"
         f"balance (max/mean): {balance}"
     )
-    table = Table(box=None, pad_edge=False, caption=_CAPTION, caption_justify="left")
-    for title in _TITLES.split():
-        table.add_column(title, justify="right")
+    shape = Table(box=None, pad_edge=False)
+    load = Table(box=None, pad_edge=False, caption=_CAPTION, caption_justify="left")
+    for table, titles in ((shape, "part inner halo halo/inner boundary edges cut"), (load, _LOADS)):
+        for title in titles.split():
+            table.add_column(title, justify="right")
     for k, part in enumerate(book.parts):
         edges = part.inner_edges + part.halo_edges
-        table.add_row(
-            str(k),
-            f"{part.inner:,}",
-            f"{part.halo:,}",
-            f"{q['halo_per_inner'][k]:.2f}",
-            f"{q['boundary_share'][k]:.0%}",
-            f"{edges:,}",
-            f"{part.halo_edges / max(1, edges):.1%}",
-            *(f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test")),
-            _bytes(q["bytes"][k]),
-            _bytes(q["receive_bytes_per_column"][k]),
-            _bytes(q["send_bytes_per_column"][k]),
-        )
-    return Group(head, table)
+        shares = f"{q['halo_per_inner'][k]:.2f}", f"{q['boundary_share'][k]:.1%}"
+        cut = f"{part.halo_edges / max(1, edges):.1%}"
+        shape.add_row(str(k), f"{part.inner:,}", f"{part.halo:,}", *shares, f"{edges:,}", cut)
+        counts = (f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test"))
+        sizes = (_bytes(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
+        load.add_row(str(k), *counts, *sizes)
+    return Group(head, "", shape, "", load)
 
 
 def _bytes(count: float) -> str:

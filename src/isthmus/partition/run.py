@@ -19,6 +19,7 @@ from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import Relabelling, write_parts
 
 Progress = Callable[[str, int, int], None]
+METIS_EDGES = 200_000_000  # per part: beyond, its order costs METIS 20 GiB
 
 
 def partition(
@@ -40,8 +41,8 @@ def partition(
     """Cut ``graph`` into ``parts`` by ``method``, order the nodes of each part for locality, write the folder ``out``.
 
     ``balance``, ``objective``, ``tolerance``, ``passes``: see ``CutOptions``; what the method does not heed is refused.
-    ``order``: of nodes inside a part, "metis", "ldg" or "given" (default: "ldg" with the method ldg, else "metis"), in
-    blocks of ``block_nodes``. ``progress(stage, done, total)`` is called as work proceeds.
+    ``order``: of nodes inside a part, in blocks of ``block_nodes``: "metis", "ldg" or "given" (default: "metis", but
+    "ldg" with the method ldg or above 200M edges per part). ``progress(stage, done, total)`` is called as work goes on.
     """
     heeded = find(method).takes
     given = {"balance": balance, "objective": objective, "tolerance": tolerance, "passes": passes}
@@ -52,7 +53,7 @@ def partition(
                 f"{method} does not heed {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})"
             )
     options = CutOptions(seed=seed, **given)  # type: ignore[arg-type]
-    order = order or ("ldg" if method == "ldg" else "metis")
+    order = order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, block_nodes)
     check_target(Path(out), replace=overwrite, ours=is_parts_folder, what="a parts folder")  # before the long work
 

@@ -1,0 +1,41 @@
+# Everything runs in a .venv of this checkout; each target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CORE := $(wildcard src/isthmus/kernels/csrc/*)
+
+.PHONY: demo test lint format bench-engine bench-kernels bench-workers clean
+.DEFAULT_GOAL := demo
+
+$(READY): pyproject.toml setup.py constraints.txt $(CORE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY)  ## train a synthetic graph on three workers of this machine
+	$(BIN)/isthmus train synthetic:flickr@0.2 --workers 3 --model sage --steps 60
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks setup.py
+	$(BIN)/ruff format --check src tests benchmarks setup.py
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix src tests benchmarks setup.py
+	$(BIN)/ruff format src tests benchmarks setup.py
+
+bench-engine: $(READY)  ## a full-graph epoch against PyG (and DGL: make bench-engine DGL=/path/to/python)
+	$(BIN)/python benchmarks/engine.py $(if $(DGL),--dgl $(DGL))
+
+bench-kernels: $(READY)  ## aggregation against torch, PyG (and DGL), and against the memory's speed
+	$(BIN)/python benchmarks/kernels.py $(if $(DGL),--dgl $(DGL))
+
+bench-workers: $(READY)  ## two workers with one thread each against one worker with two
+	$(BIN)/python benchmarks/workers.py
+
+clean:
+	rm -rf $(VENV) build runs src/*.egg-info src/isthmus/kernels/*.so

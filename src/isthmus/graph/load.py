@@ -1,0 +1,82 @@
+"""One door for every kind of input: ``load(source) → Graph``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import InputError
+from isthmus.graph.blocks import Progress
+from isthmus.graph.folder import is_graph_folder, open_graph
+from isthmus.graph.graph import Graph
+from isthmus.graph.npz import read_npz
+from isthmus.graph.ogb import find_ogb, is_ogb, read_ogb
+from isthmus.graph.pyg import is_data, read_data, read_pyg
+from isthmus.graph.raw import RawGraph, assemble
+from isthmus.graph.synthetic import synthetic
+from isthmus.graph.tables import read_tables
+
+FORMS = (
+    "an .npz file, a folder with edges and nodes as .parquet or .csv, a graph folder, ogb:NAME, pyg:NAME, "
+    "or synthetic:NAME@SCALE"
+)
+
+
+def load(source: Any, *, undirected: bool = False, directed: bool = False, progress: Progress | None = None) -> Graph:
+    """Read, check and sort a graph.
+
+    Args:
+        source: path of an ``.npz`` file; path of a folder with ``edges`` and ``nodes`` as Parquet or CSV, with an OGB
+            dataset, or written by ``save_graph`` (memory-mapped); ``ogb:NAME``; ``pyg:NAME``;
+            ``synthetic:NAME@SCALE?option=value``; a PyG ``Data`` object; or a ``Graph``, which is returned as it is.
+        undirected: add the reverse of every edge.
+        directed: keep one-directional edges as they are; without either option they are an error.
+        progress: called as ``progress(what, done, total)`` now and then.
+    """
+    if isinstance(source, Graph):
+        return source
+    if is_data(source):
+        return assemble(read_data(source, "data"), undirected=undirected, directed=directed)
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(f"{type(source).__name__} is no graph: give {FORMS}, a PyG Data object or a Graph")
+    kind, _, name = os.fspath(source).partition(":")
+    if kind == "synthetic":
+        return synthetic(name, progress)
+    if progress is not None:
+        progress(f"reading {source}", 0, 1)
+    if kind == "pyg":
+        raw = read_pyg(name, data_roots())
+    elif kind == "ogb":
+        raw, one_way = read_ogb(find_ogb(name, data_roots()))
+        undirected = undirected or (one_way and not directed)
+    else:
+        path = Path(source)
+        if path.is_dir() and is_graph_folder(path):
+            return open_graph(path)
+        if path.is_dir() and is_ogb(path):
+            raw, one_way = read_ogb(path)
+            undirected = undirected or (one_way and not directed)
+        else:
+            raw = _read_path(path)
+    return assemble(raw, undirected=undirected, directed=directed)
+
+
+def _read_path(path: Path) -> RawGraph:
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give {FORMS}")
+    if path.is_file():
+        if path.suffix != ".npz":
+            raise InputError(f"{path} is no .npz file: give {FORMS}")
+        return read_npz(path)
+    if (path / "book.json").exists():
+        raise InputError(f"{path} holds parts, not a graph: give it to a command that takes parts, e.g. isthmus train")
+    if not any(path.glob("edges.*")):
+        raise InputError(f"{path} has neither edges.parquet, edges.csv, graph.json nor raw/: give {FORMS}")
+    return read_tables(path)
+
+
+def data_roots() -> list[Path]:
+    """Where named datasets are kept: $ISTHMUS_DATA or ~/.cache/isthmus; then ``dataset/`` here, OGB's own habit."""
+    home = os.environ.get("ISTHMUS_DATA")
+    return [Path(home) if home else Path.home() / ".cache" / "isthmus", Path("dataset")]

@@ -1,0 +1,117 @@
+"""Graphs of PyTorch Geometric: a ``Data`` object in memory, or a dataset by name (``pyg:Reddit``)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.graph import Graph, SparseRows
+from isthmus.graph.raw import RawGraph, assemble
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+# name → (class in torch_geometric.datasets, its further arguments)
+DATASETS: dict[str, tuple[str, dict[str, str]]] = {
+    "Reddit": ("Reddit", {}),
+    "Reddit2": ("Reddit2", {}),
+    "Flickr": ("Flickr", {}),
+    "Yelp": ("Yelp", {}),
+    "AmazonProducts": ("AmazonProducts", {}),
+    "Cora": ("Planetoid", {"name": "Cora"}),
+    "CiteSeer": ("Planetoid", {"name": "CiteSeer"}),
+    "PubMed": ("Planetoid", {"name": "PubMed"}),
+    "Computers": ("Amazon", {"name": "Computers"}),
+    "Photo": ("Amazon", {"name": "Photo"}),
+    "CS": ("Coauthor", {"name": "CS"}),
+    "Physics": ("Coauthor", {"name": "Physics"}),
+}
+
+
+def from_pyg(data: Any, *, name: str = "pyg", undirected: bool = False, directed: bool = False) -> Graph:
+    """The Graph of a PyG ``Data`` object with ``edge_index, x, y, train_mask, val_mask, test_mask``."""
+    return assemble(read_data(data, name), undirected=undirected, directed=directed)
+
+
+def is_data(source: Any) -> bool:
+    """Whether this is a PyG object, without importing PyG."""
+    return any(cls.__module__.startswith("torch_geometric.data") for cls in type(source).__mro__)
+
+
+def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
+    """``split=True`` draws a seeded 60/20/20 split where the data has none."""
+    if hasattr(data, "node_types"):
+        raise InputError(f"{name} is a HeteroData object: turn it into one graph with data.to_homogeneous()")
+    edge_index = getattr(data, "edge_index", None)
+    if edge_index is None:
+        sparse = getattr(data, "adj_t", None) is not None
+        remedy = "data.edge_index = torch.stack(data.adj_t.t().coo()[:2])" if sparse else "a [2, E] tensor of integers"
+        raise InputError(f"{name} has no edge_index: set it, {remedy}")
+    for field in ("x", "y"):
+        if getattr(data, field, None) is None:
+            raise InputError(f"{name} has no {field}: set data.{field}, one row per node")
+    notes: tuple[str, ...] = ()
+    nodes = int(data.x.shape[0])
+    missing = [mask for mask in MASKS if getattr(data, mask, None) is None]
+    if missing and not (split and len(missing) == 3):
+        raise InputError(f"{name} has no {', '.join(missing)}: set them, e.g. with PyG's transform RandomNodeSplit")
+    if missing:
+        train, val, test = _split(nodes, _array(data.y))
+        notes = ("no split comes with this dataset: a 60/20/20 split with seed 0 was drawn",)
+    else:
+        train, val, test = (_array(getattr(data, mask)) for mask in MASKS)
+    edges = _array(edge_index)
+    if edges.ndim != 2 or len(edges) != 2:
+        raise InputError(f"{name}: edge_index has shape {list(edges.shape)}, expected [2, E]: transpose it")
+    attr, kind = getattr(data, "edge_attr", None), getattr(data, "node_type", None)
+    return RawGraph(
+        edges[0], edges[1], _rows(data.x), _array(data.y), train, val, test, name,
+        edge_attr=None if attr is None else _array(attr), node_type=None if kind is None else _array(kind), notes=notes,
+    )  # fmt: skip
+
+
+def read_pyg(name: str, roots: list[Path]) -> RawGraph:
+    """A dataset of torch_geometric.datasets, from the first root that has it, else downloaded to the first root."""
+    if name not in DATASETS:
+        raise InputError(f"no PyG dataset {name!r}: take one of {', '.join(DATASETS)}, or give a Data object")
+    try:
+        from torch_geometric import datasets
+    except ImportError:
+        raise InputError(f"pyg:{name} needs PyTorch Geometric: pip install 'isthmus[pyg]'") from None
+    kind, arguments = DATASETS[name]
+    folder = next((root / kind for root in roots if (root / kind).is_dir()), roots[0] / kind)
+    try:
+        data = getattr(datasets, kind)(root=str(folder), **arguments)[0]
+    except (OSError, EOFError, KeyError) as error:
+        remedy = "remove the folder to download it again"
+        raise InputError(f"pyg:{name} cannot be read from {folder} ({error}): {remedy}") from None
+    return read_data(data, name, split=True)
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
+
+
+def _rows(x: Any) -> np.ndarray | SparseRows:
+    """Dense rows, or CSR rows of a sparse tensor."""
+    if str(getattr(x, "layout", "torch.strided")) != "torch.strided":
+        x = x.to_sparse_coo().coalesce()  # sorted by row
+        row, column = _array(x.indices())
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=x.shape[0]))])
+        return SparseRows(indptr, column, _array(x.values()), int(x.shape[1]))
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
+        x = x.float()
+    return _array(x)
+
+
+def _split(nodes: int, y: np.ndarray) -> list[np.ndarray]:
+    order = np.random.Generator(np.random.Philox(0)).permutation(nodes)
+    if y.ndim == 1:
+        order = order[y[order] >= 0]
+    cuts = (0, round(0.6 * len(order)), round(0.8 * len(order)), len(order))
+    masks = np.zeros((3, nodes), bool)
+    for mask, (a, b) in zip(masks, pairwise(cuts), strict=True):
+        mask[order[a:b]] = True
+    return list(masks)

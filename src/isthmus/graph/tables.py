@@ -1,0 +1,213 @@
+"""Reader of a folder with ``edges`` and ``nodes`` as Parquet or CSV files.
+
+Node k is the k-th row of the nodes file; ids may be any distinct integers or words, and edges name nodes by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.raw import RawGraph
+from isthmus.graph.text import read_header, read_matrix, read_words
+
+SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "": "", "none": ""}
+TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of named columns, whatever its format."""
+
+    path: Path
+    names: list[str]
+    numbers: Callable[[list[str]], np.ndarray]  # columns → float32 [rows, columns], lists spread out
+    keys: Callable[[str, bool], np.ndarray]  # column of ids → integers, or text if it holds words and may
+    words: Callable[[str], np.ndarray]  # column → text, "" where empty
+
+    def require(self, *names: str) -> None:
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            there = ", ".join(self.names)
+            raise InputError(f"{self.path} has no column {', '.join(missing)} (there is: {there}): add or rename it")
+
+
+def read_tables(folder: Path) -> RawGraph:
+    """edges: ``src, dst``; further columns are edge attributes. nodes: ``id`` (optional); ``label`` or ``label_0 …``;
+    ``split`` or ``train, val, test``; every other column is a feature."""
+    nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
+    edges.require("src", "dst")
+    label_sets = [name for name in nodes.names if name.startswith("label_")]
+    if not label_sets:
+        nodes.require("label")
+    by_word = "split" in nodes.names
+    if not by_word and not {"train", "val", "test"} <= set(nodes.names):
+        raise InputError(f"{nodes.path} says nothing of splits: add a column split with train, val, test or nothing")
+    known = {"id", "label", *label_sets, *(["split"] if by_word else ["train", "val", "test"])}
+    features = [name for name in nodes.names if name not in known]
+    if not features:
+        raise InputError(f"{nodes.path} has no feature column: add at least one column of numbers")
+    attributes = [name for name in edges.names if name not in ("src", "dst")]
+    x = nodes.numbers(features)
+    named = "id" in nodes.names
+    src, dst = edges.keys("src", named), edges.keys("dst", named)
+    if named:
+        ids = nodes.keys("id", True)
+        src = _positions(ids, src, nodes.path, edges.path, "src")
+        dst = _positions(ids, dst, nodes.path, edges.path, "dst")
+    masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in ("train", "val", "test")}
+    attr = edges.numbers(attributes) if attributes else None
+    return RawGraph(
+        src=src,
+        dst=dst,
+        x=x,
+        y=nodes.numbers(label_sets) if label_sets else _labels(nodes),
+        train_mask=masks["train"],
+        val_mask=masks["val"],
+        test_mask=masks["test"],
+        name=folder.resolve().name,
+        edge_attr=attr[:, 0] if attr is not None and attr.shape[1] == 1 else attr,
+    )
+
+
+def open_table(folder: Path, stem: str) -> Table:
+    """folder/stem.parquet or folder/stem.csv."""
+    parquet = folder / f"{stem}.parquet"
+    if parquet.exists():
+        return _parquet(parquet)
+    for path in (folder / f"{stem}.csv", folder / f"{stem}.csv.gz"):
+        if path.exists():
+            return _csv(path)
+    raise InputError(f"{folder} has no {stem}.parquet and no {stem}.csv: a folder of tables needs edges and nodes")
+
+
+def _csv(path: Path) -> Table:
+    names = read_header(path)
+    at = {name: i for i, name in enumerate(names)}
+    if len(at) < len(names):
+        raise InputError(f"{path} names a column twice: rename one of {', '.join(names)}")
+
+    def numbers(columns: list[str]) -> np.ndarray:
+        return read_matrix(path, np.float32, [at[name] for name in columns], names, skip=1)
+
+    def keys(column: str, may_be_words: bool) -> np.ndarray:
+        try:
+            return read_matrix(path, np.int64, [at[column]], names, skip=1)[:, 0]
+        except InputError:
+            if may_be_words:
+                return read_words(path, at[column], skip=1)
+            raise
+
+    return Table(path, names, numbers, keys, lambda column: read_words(path, at[column], skip=1))
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError(f"{path} needs pyarrow: pip install 'isthmus[parquet]', or give CSV files") from None
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{path} is not a whole Parquet file: copy or write it again") from None
+
+    def column(name: str) -> pa.Array:
+        try:
+            chunk = file.read([name]).column(0).combine_chunks()
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{path} is damaged in column {name!r}: copy or write it again") from None
+        return chunk.chunk(0) if isinstance(chunk, pa.ChunkedArray) else chunk
+
+    def numbers(columns: list[str]) -> np.ndarray:
+        out = []
+        for name in columns:
+            values, width = column(name), 1
+            if values.null_count:
+                raise InputError(f"{path} column {name!r} has empty cells: fill them in")
+            if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+                width = len(values[0]) if len(values) else 0
+                if not np.array_equal(np.diff(values.offsets.to_numpy()), np.full(len(values), width)):
+                    raise InputError(f"{path} column {name!r} has lists of different lengths: make them equal")
+                values = values.flatten()
+            elif pa.types.is_fixed_size_list(values.type):
+                width, values = values.type.list_size, values.flatten()
+            if not any(test(values.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)):
+                raise InputError(f"{path} column {name!r} holds {values.type}, not numbers: convert or drop it")
+            block = values.to_numpy(zero_copy_only=False).reshape(-1, width)
+            out.append(block if block.dtype.kind == "f" else block.astype(np.float32))
+        return out[0] if len(out) == 1 else np.concatenate(out, axis=1)
+
+    def keys(name: str, may_be_words: bool) -> np.ndarray:
+        values = column(name)
+        if values.null_count:
+            raise InputError(f"{path} column {name!r} has empty cells: every row needs an id")
+        if pa.types.is_integer(values.type):
+            return values.to_numpy(zero_copy_only=False)
+        if may_be_words:
+            return words(name)
+        raise InputError(f"{path} column {name!r} holds {values.type}: give row numbers, or give the nodes a column id")
+
+    def words(name: str) -> np.ndarray:
+        return np.array([_word(value) for value in column(name).to_pylist()], dtype=str)
+
+    return Table(path, file.schema_arrow.names, numbers, keys, words)
+
+
+def _word(value: object) -> str:
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _positions(ids: np.ndarray, ends: np.ndarray, nodes: Path, edges: Path, column: str) -> np.ndarray:
+    """Replace ids by the rows they stand in."""
+    if (ids.dtype.kind in "iu") != (ends.dtype.kind in "iu"):
+        ids, ends = ids.astype(str), ends.astype(str)
+    order = np.argsort(ids, kind="stable")
+    ranked = ids[order]
+    twice = np.flatnonzero(ranked[1:] == ranked[:-1])
+    if len(twice):
+        raise InputError(f"{nodes}: id {ranked[twice[0]]} stands in two rows: give every node one row")
+    place = np.minimum(np.searchsorted(ranked, ends), len(ids) - 1)
+    lost = np.flatnonzero(ranked[place] != ends)
+    if len(lost):
+        where = f"{edges} row {lost[0] + 1}: {column} {ends[lost[0]]}"
+        raise InputError(f"{where} is no id of {nodes.name}: add the node or drop the edge")
+    return order[place]
+
+
+def _labels(nodes: Table) -> np.ndarray:
+    """Class numbers; an empty cell is an unlabelled node."""
+    words = nodes.words("label")
+    words = np.where(words == "", "-1", words)
+    try:
+        return words.astype(np.int64)
+    except ValueError:
+        row = next(i for i, word in enumerate(words) if not word.lstrip("+-").isdigit())
+        where = f"{nodes.path} row {row + 1}: label {str(words[row])!r}"
+        raise InputError(f"{where} is not a class number: give 0 to C − 1, or leave it empty") from None
+
+
+def _masks_from_words(nodes: Table) -> dict[str, np.ndarray]:
+    words = np.char.lower(nodes.words("split"))
+    strange = sorted(set(np.unique(words).tolist()) - set(SPLITS))
+    if strange:
+        row = int(np.flatnonzero(words == strange[0])[0]) + 1
+        raise InputError(f"{nodes.path} row {row}: split {strange[0]!r} is unknown: write train, val, test or nothing")
+    plain = np.array([SPLITS[word] for word in words.tolist()])
+    return {name: plain == name for name in ("train", "val", "test")}
+
+
+def _truth(nodes: Table, name: str) -> np.ndarray:
+    words = np.char.lower(nodes.words(name))
+    strange = sorted(set(np.unique(words).tolist()) - set(TRUTH))
+    if strange:
+        row = int(np.flatnonzero(words == strange[0])[0]) + 1
+        where = f"{nodes.path} row {row}, column {name!r}"
+        raise InputError(f"{where}: {strange[0]!r} is neither true nor false: write 1 or 0")
+    return np.array([TRUTH[word] for word in words.tolist()])

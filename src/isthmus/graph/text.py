@@ -1,0 +1,108 @@
+"""Numbers and words from CSV text, plain or gzipped, in blocks; a cell that is no number is named by its line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from isthmus.errors import InputError
+
+LINES = 1 << 17  # lines parsed at a time
+
+
+def open_text(path: Path) -> IO[str]:
+    """The file as text, unzipped if its name ends in .gz."""
+    try:
+        return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+
+
+def read_matrix(
+    path: Path, dtype: type, columns: Sequence[int] | None = None, names: Sequence[str] = (), skip: int = 0
+) -> np.ndarray:
+    """The given columns (all if None) of every line after the first ``skip``, as one array [lines, columns]."""
+    blocks = [_parse(path, lines, first, dtype, columns, names) for first, lines in _blocks(path, skip)]
+    if len({block.shape[1] for block in blocks}) > 1:
+        raise InputError(f"{path} has lines of different lengths: give every line the same number of cells")
+    return np.concatenate(blocks) if blocks else np.empty((0, len(columns or ())), dtype)
+
+
+def read_words(path: Path, column: int, skip: int = 0) -> np.ndarray:
+    """One column as stripped text."""
+    words: list[str] = []
+    for first, lines in _blocks(path, skip):
+        for number, cells in enumerate(csv.reader(lines), first):
+            if column >= len(cells):
+                raise InputError(f"{path} line {number} has only {len(cells)} cells: give every line the same number")
+            words.append(cells[column].strip())
+    return np.array(words, dtype=str)
+
+
+def read_header(path: Path) -> list[str]:
+    """The names in the first line."""
+    with open_text(path) as file:
+        try:
+            return [name.strip() for name in next(csv.reader([file.readline()]), [])]
+        except (UnicodeDecodeError, EOFError, OSError, zlib.error):
+            raise InputError(f"{path} is not readable text: write it again as UTF-8 CSV") from None
+
+
+def _blocks(path: Path, skip: int) -> Iterator[tuple[int, list[str]]]:
+    """Runs of lines, each with the number of its first line; empty lines at the end are left out."""
+    number = 1 + skip
+    with open_text(path) as file:
+        try:
+            for _ in islice(file, skip):
+                pass
+            while lines := list(islice(file, LINES)):
+                read = len(lines)
+                while lines and not lines[-1].strip():
+                    lines.pop()
+                if lines:
+                    yield number, lines
+                number += read
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not UTF-8 text: write it again as CSV") from None
+        except (EOFError, OSError, zlib.error):
+            raise InputError(f"{path} is truncated or damaged near line {number:,}: copy it again") from None
+
+
+def _parse(
+    path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
+) -> np.ndarray:
+    try:
+        block: np.ndarray = np.loadtxt(
+            lines, dtype, delimiter=",", comments=None, quotechar='"', usecols=columns, ndmin=2
+        )
+        if len(block) == len(lines):
+            return block
+    except (ValueError, IndexError):
+        pass
+    raise InputError(_blame(path, lines, first, dtype, columns, names))
+
+
+def _blame(
+    path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
+) -> str:
+    """Find the cell that could not be read."""
+    width = len(next(csv.reader(lines[:1]))) if lines else 0
+    kind = "a whole number" if np.dtype(dtype).kind in "iu" else "a number"
+    for number, line in enumerate(lines, first):
+        cells = next(csv.reader([line]), [])
+        if len(cells) != width:
+            return f"{path} line {number} has {len(cells)} cells instead of {width}: give every line the same number"
+        for column in columns if columns is not None else range(width):
+            try:
+                np.dtype(dtype).type(cells[column].strip())
+            except (ValueError, OverflowError):
+                name = f"column {names[column]!r}" if names else f"column {column + 1}"
+                return f"{path} line {number}, {name}: {cells[column]!r} is not {kind}: correct it or drop the column"
+    return f"{path} lines {first} to {first + len(lines) - 1} cannot be read as numbers: check quotes and separators"

@@ -1,0 +1,72 @@
+"""Graph folders: what goes in comes out, memory-mapped; what is broken is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from graph.small import fields
+
+from isthmus.errors import InputError
+from isthmus.graph import SparseRows, load, save_graph
+
+
+@pytest.fixture
+def graph(tmp_path):
+    np.savez(tmp_path / "ring.npz", **fields(edge_attr=np.arange(12.0), node_type=np.arange(6)))
+    return load(tmp_path / "ring.npz")
+
+
+def test_round_trip_is_memory_mapped(graph, tmp_path):
+    back = load(save_graph(graph, tmp_path / "kept"))
+    for name in ("indptr", "indices", "x", "y", "train_mask", "val_mask", "test_mask", "edge_attr", "node_type"):
+        assert isinstance(getattr(back, name), np.memmap), name
+        assert np.array_equal(getattr(back, name), getattr(graph, name))
+        assert getattr(back, name).dtype == getattr(graph, name).dtype
+    for name in ("num_classes", "name", "symmetric", "notes", "num_edges", "num_features"):
+        assert getattr(back, name) == getattr(graph, name)
+
+
+def test_round_trip_of_sparse_rows_and_label_sets(tmp_path):
+    sparse = {"x": None, "x_indptr": np.arange(7), "x_indices": np.arange(6), "x_data": np.ones(6, np.float16)}
+    np.savez(tmp_path / "a.npz", **fields(**sparse, x_shape=np.array([6, 9]), y=np.eye(6)))
+    graph = load(tmp_path / "a.npz")
+    back = load(save_graph(graph, tmp_path / "kept"))
+    assert isinstance(back.x, SparseRows)
+    assert back.x.shape == (6, 9)
+    assert np.array_equal(back.x.indices, graph.x.indices)
+    assert back.multilabel
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(graph, tmp_path, monkeypatch):
+    save_graph(graph, tmp_path / "kept")
+    with pytest.raises(InputError, match="exists already"):
+        save_graph(graph, tmp_path / "kept")
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        save_graph(graph, tmp_path / "other")
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_broken_folders(graph, tmp_path):
+    root = save_graph(graph, tmp_path / "kept")
+    about = json.loads((root / "graph.json").read_text())
+
+    def refused(message, **changes):
+        (root / "graph.json").write_text(json.dumps(about | changes))
+        with pytest.raises(InputError, match=message):
+            load(root)
+
+    refused("newer than", version=99)
+    refused("not that of a checked graph", checked=False)
+    refused("shape", nodes=7)
+    refused("shape", edges=11)
+    (root / "graph.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        load(root)
+    (root / "graph.json").write_text(json.dumps(about))
+    (root / "x.npy").write_bytes((root / "x.npy").read_bytes()[:-8])
+    with pytest.raises(InputError, match=r"x\.npy is missing, truncated or damaged"):
+        load(root)
