@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from peers import FORMS, PygModel, adjacency, pyg_step
+from peers import FORMS, PygModel, adjacency, fits, pyg_step
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig
@@ -88,12 +88,13 @@ def contender(name: str, folder: Path, model: str, dropout: float):
     return Pyg(folder / "graph", model, dropout, name.removeprefix("pyg "))
 
 
-CONTENDERS = ("isthmus fp32", "isthmus bf16", *(f"pyg {form}" for form in FORMS))
+def contenders(edges: int, width: int) -> list[str]:
+    return ["isthmus fp32", "isthmus bf16", *(f"pyg {form}" for form in FORMS if fits(form, edges, width))]
 
 
-def measure(folder: Path, model: str, dropout: float, repeats: int) -> dict[str, float]:
+def measure(names: list[str], folder: Path, model: str, dropout: float, repeats: int) -> dict[str, float]:
     """Median seconds of an epoch, the contenders taking turns."""
-    running = {name: contender(name, folder, model, dropout) for name in CONTENDERS}
+    running = {name: contender(name, folder, model, dropout) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in running}
     for turn in range(repeats + 1):
         for name, epoch in running.items():
@@ -141,18 +142,19 @@ def main() -> None:
             book = partition(graph, 1, out=folder / "parts")
             save_graph(ordered(graph, book.part(0)) if options.peers_ordered else graph, folder / "graph")
             print(f"\n{source}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {options.threads} threads", flush=True)
+            names = contenders(graph.num_edges, graph.num_features)
             del graph
             for model, (layers, hidden) in MODELS.items():
-                seconds = measure(folder, model, options.dropout, options.repeats)
+                seconds = measure(names, folder, model, options.dropout, options.repeats)
                 if options.dgl:
                     seconds["dgl"] = dgl(options.dgl, folder, model, options.dropout, options.threads, options.repeats)
-                fastest = min(seconds[f"pyg {form}"] for form in FORMS)
+                fastest = min(value for name, value in seconds.items() if name.startswith("pyg"))
                 print(f"  {layers}-layer {model}-{hidden}")
                 for name, value in seconds.items():
                     line = f"    {name:<16} {value:7.3f} s   {fastest / value:5.2f} × PyG's fastest"
                     if "dgl" in seconds:
                         line += f"   {seconds['dgl'] / value:5.2f} × DGL"
-                    if not options.no_memory and name in CONTENDERS:
+                    if not options.no_memory and name in names:
                         peak = memory(name, folder, model, options.dropout, options.threads)
                         line += f"   {peak:5.2f} GiB"
                     print(line, flush=True)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-FORMS = ("edge_index", "EdgeIndex", "csr")  # gather and scatter; PyG's sorted edge list; torch's sparse matrix product
+FORMS = ("edge_index", "csr")  # gather and scatter, a row written out for every edge; torch's sparse matrix product
 
 
 def adjacency(edge_index: Tensor, nodes: int, form: str):
-    """The graph as PyG takes it: an edge list (sorted by target), or a sparse CSR matrix with a row per target."""
+    """The graph as PyG takes it: a list of edges, or a sparse CSR matrix with a row per target."""
     if form == "edge_index":
         return edge_index
-    if form == "EdgeIndex":
-        from torch_geometric import EdgeIndex
-
-        size = (nodes, nodes)
-        return EdgeIndex(edge_index, sparse_size=size, sort_order="col", is_undirected=True).fill_cache_()
     order = torch.argsort(edge_index[1] * nodes + edge_index[0])
     source, target = edge_index[0][order], edge_index[1][order]
     indptr = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(target, minlength=nodes).cumsum(0)])
     return torch.sparse_csr_tensor(indptr, source, torch.ones(len(source)), (nodes, nodes))
+
+
+def fits(form: str, edges: int, width: int) -> bool:
+    """Whether a form's rows per edge fit into a quarter of the memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return form != "edge_index" or edges * width * 4 < memory / 4
 
 
 class PygModel(nn.Module):

@@ -39,6 +39,14 @@ def test_round_trip_of_sparse_rows_and_label_sets(tmp_path):
     assert back.multilabel
 
 
+def test_a_kept_directed_graph_cannot_be_made_undirected_silently(tmp_path):
+    np.savez(tmp_path / "a.npz", **fields(edge_index=fields()["edge_index"][:, :6]))
+    root = save_graph(load(tmp_path / "a.npz", directed=True), tmp_path / "kept")
+    assert not load(root).symmetric
+    with pytest.raises(InputError, match="original source"):
+        load(root, undirected=True)
+
+
 def test_nothing_is_overwritten_and_nothing_half_written(graph, tmp_path, monkeypatch):
     save_graph(graph, tmp_path / "kept")
     with pytest.raises(InputError, match="exists already"):

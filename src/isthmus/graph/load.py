@@ -35,7 +35,7 @@ def load(source: Any, *, undirected: bool = False, directed: bool = False, progr
         progress: called as ``progress(what, done, total)`` now and then.
     """
     if isinstance(source, Graph):
-        return source
+        return _as_it_is(source, undirected)
     if is_data(source):
         return assemble(read_data(source, "data"), undirected=undirected, directed=directed)
     if not isinstance(source, (str, os.PathLike)):
@@ -53,13 +53,19 @@ def load(source: Any, *, undirected: bool = False, directed: bool = False, progr
     else:
         path = Path(source)
         if path.is_dir() and is_graph_folder(path):
-            return open_graph(path)
+            return _as_it_is(open_graph(path), undirected)
         if path.is_dir() and is_ogb(path):
             raw, one_way = read_ogb(path)
             undirected = undirected or (one_way and not directed)
         else:
             raw = _read_path(path)
     return assemble(raw, undirected=undirected, directed=directed)
+
+
+def _as_it_is(graph: Graph, undirected: bool) -> Graph:
+    if undirected and not graph.symmetric:
+        raise InputError(f"{graph.name} was made with --directed: give its original source with --undirected")
+    return graph
 
 
 def _read_path(path: Path) -> RawGraph:

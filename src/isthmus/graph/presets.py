@@ -49,7 +49,7 @@ PRESETS: dict[str, Preset] = {
         community=2_500,
         inside=0.6,
         far=0.05,
-        open_share=0.48,
+        open_share=0.45,
         hub=44,
     ),
     "products": Preset(
@@ -78,7 +78,7 @@ PRESETS: dict[str, Preset] = {
         community=600,
         inside=0.7,
         far=0.1,
-        open_share=0.3,
+        open_share=0.33,
     ),
     "flickr": Preset(
         nodes=89_250,

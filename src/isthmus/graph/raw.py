@@ -53,10 +53,9 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         if not (structure.symmetric or directed):
             raise InputError(check.one_directional(*csr.missing_reverses(structure)))
         if undirected:
-            notes.append(f"reverse edges added: {len(structure.indices):,} directed edges from {given:,} given")
-        else:
-            if structure.duplicates:
-                notes.append(f"{structure.duplicates:,} duplicate edges merged")
+            notes.append(f"reverses added: {given:,} edges given, {len(structure.indices):,} in both directions")
+        elif structure.duplicates:
+            notes.append(f"{structure.duplicates:,} duplicate edges merged")
         if structure.self_loops:
             notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (models add their own)")
     if edge_attr is not None:

@@ -10,23 +10,22 @@ from isthmus.comm import Where
 from isthmus.kernels import Csr
 from isthmus.local.graph import LocalGraph
 
-_WHERE = Where("view", "forward", 0, "ids")
-
 
 def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
     """The subgraph of the nodes that their owners keep; keep: bool [n]. Degrees are those of the subgraph.
 
-    Every worker calls it at the same time: which halo nodes are kept, and their new degrees, come from their owners.
+    Every worker calls it at the same time: owners say which halo nodes are kept and what their new degrees are, readers
+    say which of them they still read.
     """
-    keep_halo = _fetch(graph, keep.to(torch.uint8)).bool()
     inner, inner_kept = _keep(graph.inner, keep, keep)
-    halo, halo_kept = _keep(graph.halo_edges, keep, keep_halo)
+    read = _from_owners(graph, keep.to(torch.uint8)).bool() & _has_reader(graph.halo_edges, keep)
+    halo, halo_kept = _keep(graph.halo_edges, keep, read)
+    wanted = _from_readers(graph, read.to(torch.uint8))
     degree = (inner.indptr.diff() + halo.indptr.diff()).to(torch.int32)
-    full_degree = torch.zeros(graph.num_inner, dtype=torch.int32)
-    full_degree[keep] = degree
-    owners = range(graph.transport.size)
-    kept_per_owner = [int(rows.sum()) for rows in graph.halo_slices(keep_halo)]
-    number = keep.cumsum(0, dtype=torch.int32) - 1
+    degree_of_all = torch.zeros(graph.num_inner, dtype=torch.int32)
+    degree_of_all[keep] = degree
+    read_per_owner = torch.tensor([0, *(int(rows.sum()) for rows in graph.halo_slices(read))])
+    number = _number(keep)
     attributes = None
     if graph.edge_attributes is not None:
         of_inner, of_halo = graph.edge_attributes
@@ -35,11 +34,11 @@ def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
         inner=inner,
         halo=halo,
         nodes=graph.nodes[keep],
-        halo_nodes=graph.halo_nodes[keep_halo],
+        halo_nodes=graph.halo_nodes[read],
         degree=degree,
-        halo_degree=_fetch(graph, full_degree)[keep_halo],
-        send_rows=[number[rows[keep[rows.long()]].long()] for rows in graph.send_rows],
-        halo_ptr=[sum(kept_per_owner[:q]) for q in owners] + [sum(kept_per_owner)],
+        halo_degree=_from_owners(graph, degree_of_all)[read],
+        send_rows=[number[rows[flags.bool()].long()] for rows, flags in zip(graph.send_rows, wanted, strict=True)],
+        halo_ptr=read_per_owner.cumsum(0).tolist(),
         symmetric=graph.symmetric,
         transport=graph.transport,
         savings=graph.savings,
@@ -55,15 +54,32 @@ def _keep(csr: Csr, rows: Tensor, cols: Tensor) -> tuple[Csr, Tensor]:
     of = csr.edge_rows
     kept = rows[of] & cols[csr.indices.long()]
     counts = torch.bincount(of[kept], minlength=csr.num_rows)[rows]
-    number = cols.cumsum(0, dtype=torch.int32) - 1
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Csr(indptr, number[csr.indices[kept].long()], int(cols.sum())), kept
+    return Csr(indptr, _number(cols)[csr.indices[kept].long()], int(cols.sum())), kept
 
 
-def _fetch(graph: LocalGraph, values: Tensor) -> Tensor:
+def _number(keep: Tensor) -> Tensor:
+    """New numbers, int32, of what is kept."""
+    return keep.cumsum(0, dtype=torch.int32) - 1
+
+
+def _has_reader(csr: Csr, rows: Tensor) -> Tensor:
+    """The columns that one of the given rows reads."""
+    return torch.bincount(csr.indices[rows[csr.edge_rows]], minlength=csr.num_cols) > 0
+
+
+def _from_owners(graph: LocalGraph, values: Tensor) -> Tensor:
     """The owners' values [n] of my halo nodes, [h]."""
     column = values[:, None].contiguous()
     out = column.new_empty(graph.num_halo, 1)
     leaving = [kernels.gather_rows(column, rows) for rows in graph.send_rows]
-    graph.transport.exchange(leaving, graph.halo_slices(out), _WHERE).wait()
+    graph.transport.exchange(leaving, graph.halo_slices(out), Where("view", "forward", 0, "ids")).wait()
     return out[:, 0]
+
+
+def _from_readers(graph: LocalGraph, values: Tensor) -> list[Tensor]:
+    """What each reader says of my boundary rows, from values [h] of its halo nodes."""
+    arriving = [values.new_empty(len(rows), 1) for rows in graph.send_rows]
+    leaving = graph.halo_slices(values[:, None].contiguous())
+    graph.transport.exchange(leaving, arriving, Where("view", "backward", 0, "ids")).wait()
+    return [flags[:, 0] for flags in arriving]
