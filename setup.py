@@ -12,7 +12,8 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = sorted(str(path) for path in Path("src/isthmus/kernels/csrc").glob("*.cpp"))
 HEADERS = sorted(str(path) for path in Path("src/isthmus/kernels/csrc").glob("*.h"))
-FLAGS = ["-O3", "-std=c++17", "-fvisibility=hidden", "-fopenmp"]
+# No float flag that changes a result; without traps and errno, conditional loops can use vectors.
+FLAGS = ["-O3", "-std=c++17", "-fno-trapping-math", "-fno-math-errno", "-fvisibility=hidden", "-fopenmp"]
 # Named as torch.backends.cpu.get_cpu_capability() names them, so that the loader can ask for its own.
 LEVELS = {"default": []}
 if platform.machine().lower() in ("x86_64", "amd64"):

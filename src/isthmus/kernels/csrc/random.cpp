@@ -23,21 +23,26 @@ inline uint32_t mix32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
+// Everything by value and 32 bits wide like the hash: then the loop runs in vectors.
+template <typename T>
+inline void dropout_row(const T* __restrict from, T* __restrict to, int width, uint64_t key, uint32_t threshold, T scale,
+                        T floor) {
+  const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+#pragma omp simd
+  for (int f = 0; f < width; ++f) {
+    const uint32_t bits = mix32(low + (uint32_t)f * 0x9e3779b9u) ^ high;
+    const T value = from[f] > floor ? from[f] : floor;
+    to[f] = bits >= threshold ? value * scale : T(0);
+  }
+}
+
 template <typename T>
 void dropout(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint64_t stream, uint32_t threshold, T scale,
              bool relu, T* out, int threads) {
   const T floor = relu ? T(0) : -std::numeric_limits<T>::infinity();
-  for_each(rows, threads, [&](int64_t i) {
+  for_each(rows, threads, [=](int64_t i) {
     const uint64_t key = mix64(stream + (uint64_t)nodes[i] * 0x9e3779b97f4a7c15ull);
-    const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    const T* from = x + i * width;
-    T* to = out + i * width;
-#pragma omp simd
-    for (int64_t f = 0; f < width; ++f) {
-      const uint32_t bits = mix32(low + (uint32_t)f * 0x9e3779b9u) ^ high;
-      const T value = from[f] > floor ? from[f] : floor;
-      to[f] = bits >= threshold ? value * scale : T(0);
-    }
+    dropout_row(x + i * width, out + i * width, (int)width, key, threshold, scale, floor);
   });
 }
 
