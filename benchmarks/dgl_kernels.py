@@ -1,6 +1,6 @@
 """DGL's mean over neighbours, for an interpreter that has it.
 
-    python benchmarks/dgl_kernels.py PART_FOLDER WIDTH THREADS REPEATS     prints {name: median seconds}
+python benchmarks/dgl_kernels.py PART_FOLDER WIDTH THREADS REPEATS     prints {name: median seconds}
 """
 
 import json

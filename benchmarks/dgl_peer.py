@@ -1,11 +1,12 @@
 """The same epoch through DGL, for an interpreter that has it (DGL 2.1.0, torch 2.2.1, numpy 1.26, torchdata 0.7.1).
 
-    python benchmarks/dgl_peer.py GRAPH_FOLDER MODEL DROPOUT THREADS REPEATS     prints the median seconds of an epoch
+python benchmarks/dgl_peer.py GRAPH_FOLDER MODEL DROPOUT THREADS REPEATS     prints the median seconds of an epoch
 """
 
 import json
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +24,7 @@ class Model(nn.Module):
     def __init__(self, model, widths, dropout):
         super().__init__()
         make = (lambda a, b: SAGEConv(a, b, "mean")) if model == "sage" else (lambda a, b: GraphConv(a, b))
-        self.convs, self.dropout = nn.ModuleList(make(a, b) for a, b in zip(widths[:-1], widths[1:])), dropout  # noqa: B905, RUF007
+        self.convs, self.dropout = nn.ModuleList(make(a, b) for a, b in pairwise(widths)), dropout
 
     def forward(self, graph, x):
         for conv in self.convs[:-1]:
@@ -32,7 +33,8 @@ class Model(nn.Module):
 
 
 def main():
-    folder, name, dropout, threads, repeats = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *map(int, sys.argv[4:])
+    folder, name, dropout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    threads, repeats = map(int, sys.argv[4:])
     torch.set_num_threads(threads)
 
     def read(key):

@@ -115,7 +115,8 @@ def memory(name: str, folder: Path, model: str, dropout: float, threads: int) ->
 
 
 def dgl(python: str, folder: Path, model: str, dropout: float, threads: int, repeats: int) -> float:
-    command = [python, str(HERE / "dgl_peer.py"), str(folder / "graph"), model, str(dropout), str(threads), str(repeats)]
+    arguments = [str(value) for value in (folder / "graph", model, dropout, threads, repeats)]
+    command = [python, str(HERE / "dgl_peer.py"), *arguments]
     keeping = {**os.environ, "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping)
     return json.loads(done.stdout.splitlines()[-1])
@@ -148,7 +149,8 @@ def main() -> None:
             graph = load(source)
             book = partition(graph, 1, out=folder / "parts")
             save_graph(ordered(graph, book.part(0)) if options.peers_ordered else graph, folder / "graph")
-            print(f"\n{source}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {options.threads} threads", flush=True)
+            size = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges"
+            print(f"\n{source}: {size}, {options.threads} threads", flush=True)
             names = contenders(graph.num_edges, graph.num_features)
             del graph
             for model, (layers, hidden) in MODELS.items():

@@ -49,9 +49,8 @@ def contenders(csr: Csr, x: Tensor, grad: Tensor) -> dict[str, Callable[[], obje
     values = torch.repeat_interleave(scale, csr.indptr.diff())
     matrix = torch.sparse_csr_tensor(csr.indptr, csr.indices.long(), values, (nodes, nodes))
     ones = torch.sparse_csr_tensor(csr.indptr, csr.indices.long(), torch.ones(csr.num_edges), (nodes, nodes))
-    edges = EdgeIndex(
-        torch.stack([csr.indices.long(), csr.edge_rows]), sparse_size=(nodes, nodes), sort_order="col", is_undirected=True
-    ).fill_cache_()
+    pairs, size = torch.stack([csr.indices.long(), csr.edge_rows]), (nodes, nodes)
+    edges = EdgeIndex(pairs, sparse_size=size, sort_order="col", is_undirected=True).fill_cache_()
 
     def backward(product: Callable[[Tensor], Tensor]) -> Callable[[], object]:
         def run() -> None:

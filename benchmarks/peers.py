@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ class PygModel(nn.Module):
         from torch_geometric.nn import GCNConv, SAGEConv
 
         super().__init__()
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         make = (lambda a, b: SAGEConv(a, b)) if model == "sage" else (lambda a, b: GCNConv(a, b, cached=True))
         self.convs, self.dropout = nn.ModuleList(make(a, b) for a, b in pairs), dropout
 

@@ -226,9 +226,19 @@ def test_torchrun_joins(tmp_path):
 
 def test_absent_worker_is_named_within_the_timeout(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
-    environ = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "isthmus", "train", str(book.folder), "--timeout", "2", "--out", str(tmp_path / "r")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ)
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [
+        sys.executable,
+        "-m",
+        "isthmus",
+        "train",
+        str(book.folder),
+        "--timeout",
+        "2",
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **place})
     assert done.returncode == 3
     assert "worker 1 of 2 did not arrive" in done.stderr
 

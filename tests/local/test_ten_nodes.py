@@ -1,7 +1,7 @@
 """A ten-node graph drawn by hand, split over two workers.
 
-    part 0: 0 1 2 3 4     part 1: 5 6 7 8 9
-    edges (both ways): 0-1 1-2 2-3 3-4 4-0 | 5-6 6-7 7-8 8-9 | 1-6 2-6 4-9
+part 0: 0 1 2 3 4     part 1: 5 6 7 8 9
+edges (both ways): 0-1 1-2 2-3 3-4 4-0 | 5-6 6-7 7-8 8-9 | 1-6 2-6 4-9
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ X = torch.arange(10, dtype=torch.float64)[:, None] + 1  # node v has the row [v 
 
 
 def test_halo_rows_and_their_owners(book):
-    zero, one = on_both(book, lambda g: (g.nodes.tolist(), g.halo_nodes.tolist(), g.halo(X[g.nodes]).flatten().tolist()))
+    zero, one = on_both(
+        book, lambda g: (g.nodes.tolist(), g.halo_nodes.tolist(), g.halo(X[g.nodes]).flatten().tolist())
+    )
     assert zero == ([0, 1, 2, 3, 4], [6, 9], [1, 2, 3, 4, 5, 7, 10])
     assert one == ([5, 6, 7, 8, 9], [1, 2, 4], [6, 7, 8, 9, 10, 2, 3, 5])
 
