@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test lint format bench-engine bench-kernels bench-workers clean
+.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml setup.py constraints.txt $(CORE)
@@ -36,6 +36,9 @@ bench-kernels: $(READY)  ## aggregation against torch, PyG (and DGL), and agains
 
 bench-workers: $(READY)  ## two workers with one thread each against one worker with two
 	$(BIN)/python benchmarks/workers.py
+
+bench-accuracy: $(READY)  ## real graphs against published figures: make bench-accuracy DATASETS=folder
+	$(BIN)/python benchmarks/accuracy.py $(DATASETS)
 
 clean:
 	rm -rf $(VENV) build runs src/*.egg-info src/isthmus/kernels/*.so

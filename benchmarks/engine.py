@@ -5,14 +5,13 @@
 Prints seconds per epoch (median) and the ratio of PyG's fastest form to each form of Isthmus, and the memory that each
 holds at its peak, measured in a process of its own. `--dgl PYTHON` adds DGL through an interpreter that has it.
 Peers get the graph as it was given; with `--peers-ordered` in the locality order that Isthmus puts it in. All of them,
-peers too, run with freed memory kept by the process, as `isthmus train` does (without it PyG and DGL are slower).
+peers too, run with huge pages, as `isthmus train` does (without them PyG is slower).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,7 @@ from isthmus.engine.step import train_step
 from isthmus.engine.views import Views
 from isthmus.graph import Graph, load
 from isthmus.graph.folder import save_graph
-from isthmus.launch.memory import keep_freed_memory
+from isthmus.launch.memory import use_huge_pages
 from isthmus.local import Savings
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, Part, partition
@@ -117,16 +116,15 @@ def memory(name: str, folder: Path, model: str, dropout: float, threads: int) ->
 def dgl(python: str, folder: Path, model: str, dropout: float, threads: int, repeats: int) -> float:
     arguments = [str(value) for value in (folder / "graph", model, dropout, threads, repeats)]
     command = [python, str(HERE / "dgl_peer.py"), *arguments]
-    keeping = {**os.environ, "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
+    use_huge_pages()
     if sys.argv[1:2] == ["--alone"]:
         name, folder, model, dropout, threads = sys.argv[2:]
         torch.set_num_threads(int(threads))
-        keep_freed_memory()
         epoch = contender(name, Path(folder), model, float(dropout))
         for _ in range(3):
             epoch()
@@ -142,7 +140,6 @@ def main() -> None:
     parser.add_argument("--peers-ordered", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
     for source in options.graphs.split(","):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)

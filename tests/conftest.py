@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +16,20 @@ def datasets() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real graphs: {folder} is absent")
     return folder
+
+
+def _children() -> set[str]:
+    folder = Path("/proc/self/task")
+    files = folder.glob("*/children") if folder.exists() else ()
+    return {child for file in files for child in file.read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks():
+    """Fails a test that leaves a thread, a child process or a process group behind."""
+    threads, children = set(threading.enumerate()), _children()
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+    assert not left, f"threads left behind: {left}"
+    assert _children() <= children, "a child process was left behind"
+    assert not dist.is_initialized(), "a process group was left behind"

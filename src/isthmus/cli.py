@@ -15,6 +15,7 @@ from rich.table import Table
 
 import isthmus
 from isthmus.errors import InputError, WorkerError
+from isthmus.launch.memory import use_huge_pages
 
 if TYPE_CHECKING:
     from isthmus.graph import Graph
@@ -42,6 +43,7 @@ Threads = Annotated[int | None, typer.Option(help="Per worker; default: this mac
 
 def main() -> None:
     """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 interrupted."""
+    use_huge_pages()
     try:
         app()
     except InputError as error:

@@ -15,7 +15,6 @@ from isthmus.engine import TrainConfig, train
 from isthmus.engine.verify import verify
 from isthmus.errors import InputError
 from isthmus.launch.display import Display
-from isthmus.launch.memory import keep_freed_memory
 from isthmus.launch.place import Place, threads_for
 from isthmus.partition import Book
 
@@ -54,7 +53,6 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     if job.threads is not None and job.threads < 1:
         raise InputError(f"threads must be at least 1, not {job.threads}")
     torch.set_num_threads(threads_for(local_size, job.threads))
-    keep_freed_memory()
     book = Book.read(job.parts)
     recipe = recipes.find(job.config.recipe)
     if job.kind == "verify":

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from isthmus.errors import InputError, WorkerError
 from isthmus.launch.job import Job
+from isthmus.launch.memory import use_huge_pages
 from isthmus.launch.place import threads_for
 
 AGAIN = "with --resume the run goes on from its last checkpoint"
@@ -49,6 +50,7 @@ def _spawn(job: Job, rank: int, size: int, port: int, answers: str) -> subproces
         "ISTHMUS_ANSWERS": answers,
         "ISTHMUS_PARENT": str(os.getpid()),
     }
+    use_huge_pages(environ)
     # Workers of one machine need no name resolution and no outside interface.
     environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     return subprocess.Popen([sys.executable, "-m", "isthmus.launch.worker"], env=environ, stdin=subprocess.DEVNULL)

@@ -1,24 +1,16 @@
-"""How this process gets its memory."""
+"""How workers get their memory."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
-
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+import os
+from collections.abc import MutableMapping
 
 
-def keep_freed_memory() -> bool:
-    """Asks glibc to keep what is freed; whether it does.
+def use_huge_pages(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Lets torch ask the kernel for huge pages, unless the user has decided otherwise. Call it before torch allocates.
 
-    A step makes and frees the same few large tensors each time. By default each of them is mapped afresh, and the
-    kernel zeroes its pages one fault at a time: measured at 40 % of an epoch of a 3-layer SAGE. Kept memory is reused
-    in the next step; the peak stays the same.
+    A step makes and frees the same large tensors each time, and each is mapped afresh: in pages of 4 KiB the faults
+    alone took a third of an epoch of a 3-layer SAGE. (Telling malloc to keep freed blocks is faster still, but the
+    blocks are of unlike sizes and the fragments tripled the peak.)
     """
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # another C library
-        return False
-    done = [mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, -1), mallopt(_M_TOP_PAD, 64 << 20)]
-    return all(done)
+    environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
