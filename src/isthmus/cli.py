@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.table import Table
 
 import isthmus
 from isthmus.errors import InputError, WorkerError
+from isthmus.launch.leave import leave
 from isthmus.launch.memory import use_huge_pages
 
 if TYPE_CHECKING:
@@ -46,15 +48,16 @@ def main() -> None:
     use_huge_pages()
     try:
         app()
-    except InputError as error:
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except (InputError, WorkerError) as error:
         err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(2)
-    except WorkerError as error:
-        err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(3)
-    except KeyboardInterrupt:
+        status = 2 if isinstance(error, InputError) else 3
+    if status == 130:
         err.print("interrupted; a run goes on from its last checkpoint with --resume")
-        sys.exit(130)
+    joined = "RANK" in os.environ or "SLURM_PROCID" in os.environ
+    (leave if joined else sys.exit)(status)
 
 
 @app.command()

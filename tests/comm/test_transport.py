@@ -105,3 +105,13 @@ def test_absent_worker_is_named():
     said = processes([0, 2], 3, "well")
     for rank in (0, 2):
         assert said[rank].startswith("WorkerError: worker 1 of 3 did not arrive")
+
+
+def test_failed_thread_ends_the_others_at_once():
+    def work(transport):
+        if transport.rank == 1:
+            raise KeyError("the cause")
+        transport.exchange([torch.ones(1, 1)] * 3, [torch.ones(1, 1)] * 3, HERE).wait()
+
+    with pytest.raises(KeyError, match="the cause"):
+        Hub(3, timeout=3600).run(work)

@@ -114,6 +114,8 @@ class Hub:
             except BaseException as error:
                 errors.append(error)
                 self.barrier.abort()
+                for peer in range(self.size):
+                    self.boxes[rank, peer].put(None)  # nobody waits for the dead
 
         threads = [threading.Thread(target=body, args=(rank,), name=f"worker-{rank}") for rank in range(self.size)]
         for thread in threads:
@@ -161,5 +163,7 @@ class _Handover(Pending):
                     rows = mine.hub.boxes[q, mine.rank].get(timeout=mine.timeout)
                 except queue.Empty:
                     raise mine.late(q, self.where) from None
+                if rows is None:
+                    raise WorkerError(f"worker {mine.rank} lost worker {q} ({self.where}): it has ended")
                 self.recv[q].copy_(rows)
         mine.ledger.wait_seconds += time.perf_counter() - begun

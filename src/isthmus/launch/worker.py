@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from isthmus.errors import InputError, WorkerError
+from isthmus.launch.leave import leave
 
 
 def main() -> int:
@@ -45,4 +46,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

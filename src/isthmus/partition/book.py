@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import metadata
@@ -18,6 +19,9 @@ from isthmus.graph.graph import SparseRows
 
 FORMAT = "isthmus-parts"
 VERSION = 1
+_HEADERS = (
+    threading.Lock()
+)  # numpy reads them with ast, which fails in two threads of Python 3.11 (workers may be threads)
 _AGAIN = "write the parts again with `isthmus partition`"
 _MEND = f"copy the folder again, or {_AGAIN}"
 
@@ -186,10 +190,13 @@ class Book:
     def _array(self, index: int, name: str) -> np.ndarray:
         path = self._path(index, name)
         try:
-            with path.open("rb") as file:
+            with _HEADERS, path.open("rb") as file:
                 np.lib.format.read_magic(file)
                 empty = 0 in np.lib.format.read_array_header_1_0(file)[0]
-            return np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)  # an empty file maps to nothing
+            with _HEADERS:
+                return np.load(
+                    path, mmap_mode=None if empty else "r", allow_pickle=False
+                )  # an empty file maps to nothing
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is not a readable array ({error}): {_AGAIN}") from error
 
