@@ -123,6 +123,27 @@ def test_bad_input_is_one_line_and_status_2(isthmus, tmp_path, case):
     assert not Path("run").exists()
 
 
+def test_no_validation_nodes(isthmus, tmp_path):
+    """Then the last weights are the result, and json has null where there is no score."""
+    source = npz(tmp_path / "mine.npz", val_mask=np.zeros(120, bool))
+    status, said, _ = isthmus("train", str(source), "--workers", "1", *QUICK, "--patience", "1", "--json")
+    assert status == 0
+    summary = json.loads(said.splitlines()[-1], parse_constant=pytest.fail)
+    assert (summary["best_val"], summary["best_step"], summary["steps"]) == (None, 6, 6)
+    assert "none: no such nodes" in isthmus("train", str(source), "--workers", "1", *QUICK)[1]
+
+
+def test_interrupted_run_says_how_to_go_on(tmp_path):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    run = started(book.folder, tmp_path / "run", "--steps", "100000", start_new_session=True)
+    until(lambda: (tmp_path / "run/checkpoints/step-5").exists())
+    os.killpg(run.pid, signal.SIGINT)
+    complaint = run.communicate(timeout=30)[1]
+    assert run.returncode == 130
+    assert complaint.count("\n") == 1
+    assert "--resume" in complaint
+
+
 def test_truncated_file(isthmus, tmp_path):
     source = npz(tmp_path / "bad.npz")
     source.write_bytes(source.read_bytes()[:-3000])
@@ -145,10 +166,14 @@ def test_truncated_file(isthmus, tmp_path):
         (("--workers", "0"), "at least 1"),
         (("--resume", "--out", "nothing"), "no run to resume"),
         (("--threads", "0"), "threads must be at least 1"),
+        (("--timeout", "0"), "timeout must be above 0"),
+        (("--out", "file/run"), "cannot write file/run"),
+        (("--lr", "1e30"), "the loss became"),
     ],
 )
 def test_bad_options(isthmus, tmp_path, options, word):
     book = cut(community_graph(), 2, "random", tmp_path)
+    Path("file").touch()
     status, _, complaint = isthmus("train", str(book.folder), *QUICK, *options)
     assert status == 2
     assert word in complaint
@@ -159,15 +184,18 @@ def test_damaged_part_of_one_worker(isthmus, tmp_path):
     """Only worker 1 meets the damage; its message is the one that is shown."""
     book = cut(community_graph(), 2, "random", tmp_path)
     damaged = book.folder / "part-1" / "x.npy"
-    damaged.write_bytes(b"\0" * damaged.stat().st_size)
-    status, _, complaint = isthmus("train", str(book.folder), *QUICK)
-    assert status == 2
-    assert "part-1/x.npy is not a readable array" in complaint
+    content = bytearray(damaged.read_bytes())
+    content[200] ^= 1
+    damaged.write_bytes(content)
+    for command in (("train", str(book.folder), *QUICK), ("verify", str(book.folder))):
+        status, _, complaint = isthmus(*command)
+        assert status == 2
+        assert "part-1/x.npy is corrupt" in complaint
 
 
-def started(parts: Path, out: Path, *options: str) -> subprocess.Popen:
+def started(parts: Path, out: Path, *options: str, **how) -> subprocess.Popen:
     command = [sys.executable, "-m", "isthmus", "train", str(parts), "--hidden", "8", "--eval-every", "5", "--quiet"]
-    return subprocess.Popen([*command, "--out", str(out), *options], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([*command, "--out", str(out), *options], stderr=subprocess.PIPE, text=True, **how)
 
 
 def workers_of(pid: int) -> list[int]:

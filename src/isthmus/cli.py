@@ -54,10 +54,27 @@ def main() -> None:
     except (InputError, WorkerError) as error:
         err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         status = 2 if isinstance(error, InputError) else 3
+    except OSError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
+        status = 2
     if status == 130:
         err.print("interrupted; a run goes on from its last checkpoint with --resume")
-    joined = "RANK" in os.environ or "SLURM_PROCID" in os.environ
-    (leave if joined else sys.exit)(status)
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        leave(status)
+    sys.exit(status)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(isthmus.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -150,7 +167,9 @@ def train(
     directed: Directed = False,
     threads: Threads = None,
     timeout: Timeout = 300.0,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME-N.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The run folder; default: the next of runs/1, runs/2, …")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
@@ -237,8 +256,9 @@ def verify(
     for name, value in result["largest_difference"].items():
         table.add_row(name, f"{value:.3g}")
     _show(result, table, as_json)
+    verdict = "[green]equal[/]: none is" if result["equal"] else "[red]not equal[/]: some are"
+    err.print(f"{verdict} above {result['limit']:g} (relative to values above one)", soft_wrap=True)
     if not result["equal"]:
-        err.print(f"[red]not equal[/]: the differences are above {result['limit']:g}")
         raise typer.Exit(1)
 
 
@@ -255,12 +275,6 @@ def doctor(as_json: Json = False) -> None:
     for finding in findings:
         table.add_row(finding.name, finding.value, escape(finding.advice))
     _show({finding.name: finding.value for finding in findings}, table, as_json)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    out.print(isthmus.__version__)
 
 
 def _load(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
@@ -301,12 +315,17 @@ def _show(result: dict[str, Any], table: Any, as_json: bool) -> None:
         out.print(table)
 
 
+def _score(value: float | None) -> str:
+    return "none: no such nodes" if value is None else f"{value:.4f}"
+
+
 def _summary_table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"{summary['graph']}: {summary['recipe']} on {summary['workers']} worker(s)", show_header=False)
     score, metric = summary["test"]["score"], summary["test"]["metric"]
     sent = summary["bytes_per_step"]
     seconds = summary["seconds"]
-    table.add_row(f"test {metric}", f"{score:.4f} (validation {summary['best_val']:.4f}, step {summary['best_step']})")
+    judged = f"validation {_score(summary['best_val'])}, step {summary['best_step']}"
+    table.add_row(f"test {metric}", f"{_score(score)} ({judged})")
     table.add_row("steps", f"{summary['steps']}, median {summary['step_seconds']['median'] * 1e3:.1f} ms")
     names = ("compute", "wait", "reduce", "eval", "total")
     table.add_row("seconds", ", ".join(f"{name} {seconds[name]:.1f}" for name in names))

@@ -114,6 +114,11 @@ def test_what_cannot_be_resumed(tmp_path):
         run(book, ASKED, tmp_path / "run")
     with pytest.raises(InputError, match=r"begun with lr = 0.01, not 0.5"):
         run(book, replace(ASKED, lr=0.5), tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match=r"already done 12 steps: give more --steps"):
+        run(book, ASKED, tmp_path / "run", resume=True)
+    other = cut(community_graph(seed=9), 1, "random", tmp_path / "other")
+    with pytest.raises(InputError, match="begun with parts"):
+        run(other, replace(ASKED, steps=14), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="no checkpoint to resume"):
         run(book, ASKED, tmp_path / "nothing", resume=True)
     (tmp_path / "run/checkpoints/step-12/model.safetensors").write_bytes(b"\0" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import sys
@@ -48,7 +49,7 @@ class Record:
     def line(self, **values: Any) -> None:
         if self.folder is not None:
             with (self.folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps(values) + "\n")
+                file.write(json.dumps(without_nan(values)) + "\n")
 
     def end(self, summary: dict[str, Any]) -> None:
         if self.folder is not None:
@@ -61,12 +62,24 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise InputError(f"{folder} holds an earlier run: give another --out, or --resume to go on with it")
     if not (folder / "config.json").exists() and resume:
         raise InputError(f"{folder} holds no run to resume: leave --resume out, or give the run's own --out")
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")
+
+
+def without_nan(content: Any) -> Any:
+    """Content as json can hold it: a score that does not exist is null."""
+    if isinstance(content, dict):
+        return {key: without_nan(value) for key, value in content.items()}
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
-    building.write_text(json.dumps(content, indent=1) + "\n")
+    building.write_text(json.dumps(without_nan(content), indent=1) + "\n")
     building.rename(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,15 @@ from isthmus.comm import Transport
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
-from isthmus.engine.record import KINDS, Record, Stopwatch, check_folder, memory_peak_bytes, sum_over_workers
+from isthmus.engine.record import (
+    KINDS,
+    Record,
+    Stopwatch,
+    check_folder,
+    memory_peak_bytes,
+    sum_over_workers,
+    without_nan,
+)
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
@@ -55,6 +64,7 @@ def train(
     _check(book, config, transport)
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
+    book.verify_checksums(transport.rank)
     views = Views.of(book, config, savings or Savings(), transport)
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
@@ -92,13 +102,17 @@ class _Run:
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed. The number of steps may: a longer run goes on from a shorter."""
         asked = {name: value for name, value in self.config.as_dict().items() if name not in ("steps", "patience")}
-        return {"graph": self.book.name, "nodes": self.book.nodes, "parts": self.book.num_parts, **asked}
+        return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
     def begin(self, resume: bool) -> None:
         if resume:
             if self.out is None:
                 raise InputError("--resume needs the run's folder: give --out RUN")
             self.progress, self.best = checkpoint.restore(self.out, self.model, self.optimizer, self.identity)
+            if self.progress.step >= self.config.steps:
+                raise InputError(
+                    f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
+                )
         if self.record.folder is not None:
             check_folder(self.record.folder, resume)
         self.record.begin(
@@ -129,6 +143,8 @@ class _Run:
                 loss = train_step(self.model, self.optimizer, self.views.train, labelled, progress.step, self.transport)
             self.count(self.transport.ledger.take())
             progress.step += 1
+            if not math.isfinite(loss):
+                raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": round(self.clock.steps[-1], 6)}
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
@@ -145,7 +161,8 @@ class _Run:
         with self.clock.evaluation():
             scores = evaluate(self.model, self.views, self.metric, self.progress.step, self.transport)
         best = self.progress.best
-        if not best or scores["val"] > best["val"]:
+        unjudged = scores["val"] != scores["val"]  # no validation node: the latest weights are as good as any
+        if not best or unjudged or scores["val"] > best["val"]:
             self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
             self.best = _copy(self.model)
         else:
@@ -163,7 +180,7 @@ class _Run:
 
     def end(self) -> Result:
         self.model.load_state_dict(self.best)
-        summary = self.summarise()
+        summary = without_nan(self.summarise())
         self.record.end(summary)
         return Result(self.model, summary)
 

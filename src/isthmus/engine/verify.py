@@ -18,6 +18,8 @@ from isthmus.local import Savings
 from isthmus.partition import Book, partition
 from isthmus.partition.assemble import assemble
 
+COMPARED = ("losses", "gradients", "logits")
+
 
 @dataclass
 class Trace:
@@ -43,18 +45,21 @@ def trace(book: Book, config: TrainConfig, transport: Transport, savings: Saving
     return Trace(torch.tensor(losses, dtype=torch.float64), gradients, logits[torch.argsort(nodes)])
 
 
+def _difference(one: Tensor, other: Tensor) -> float:
+    """The largest difference, relative to the largest value where that is above one."""
+    return float((one - other).abs().max() / other.abs().max().clamp_min(1))
+
+
 def verify(book: Book, config: TrainConfig, transport: Transport) -> dict[str, Any]:
     """The largest differences between the parts and one process. Worker 0 trains the whole graph besides its part."""
+    book.verify_checksums(transport.rank)
     together = trace(book, config, transport)
     if transport.rank != 0:
         return {}
     with tempfile.TemporaryDirectory(prefix="isthmus-verify-") as folder:
         whole = partition(assemble(book), 1, "blocks", out=Path(folder) / "whole", order="given")
         alone = trace(whole, config, Hub(1).transport(0))
-    differences = {
-        name: float((getattr(together, name) - getattr(alone, name)).abs().max())
-        for name in ("losses", "gradients", "logits")
-    }
+    differences = {name: _difference(getattr(together, name), getattr(alone, name)) for name in COMPARED}
     limit = 1e-10 if config.dtype == "float64" else 1e-4
     return {
         "graph": book.name,

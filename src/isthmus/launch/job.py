@@ -13,7 +13,6 @@ from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport, default_backend
 from isthmus.engine import TrainConfig, train
 from isthmus.engine.verify import verify
-from isthmus.errors import InputError
 from isthmus.launch.display import Display
 from isthmus.launch.place import Place, threads_for
 from isthmus.partition import Book
@@ -50,8 +49,6 @@ def join(place: Place, timeout: float) -> Transport:
 
 def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary."""
-    if job.threads is not None and job.threads < 1:
-        raise InputError(f"threads must be at least 1, not {job.threads}")
     torch.set_num_threads(threads_for(local_size, job.threads))
     book = Book.read(job.parts)
     recipe = recipes.find(job.config.recipe)

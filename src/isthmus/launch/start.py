@@ -21,6 +21,7 @@ DEFAULT_WORKERS = 2
 
 def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
     """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0."""
+    _check(job)
     place = detect()
     if place is not None and place.size > 1:
         return _joined(job, source, place, cut)
@@ -39,6 +40,14 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
             f"use --workers {found}, or partition again with --parts {count}"
         )
     return run(job, Hub(1).transport(0)) if count == 1 else local.start(job, count)
+
+
+def _check(job: Job) -> None:
+    """What can be refused before any work is done."""
+    if job.threads is not None and job.threads < 1:
+        raise InputError(f"threads must be at least 1, not {job.threads}")
+    if job.timeout <= 0:
+        raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:

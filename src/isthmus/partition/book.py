@@ -164,9 +164,17 @@ class Book:
                 raise InputError(f"{path} does not have the {rows:,} rows that the book says: {_AGAIN}")
         return Part(index=index, **arrays)
 
-    def verify_checksums(self) -> None:
-        """Read every file and compare its sha256 with the book's; the first that differs is an error."""
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same parts: a digest of every file's sha256."""
+        sums = [entry["sha256"] for info in self.parts for _, entry in sorted(info.files.items())]
+        return hashlib.sha256(" ".join(sums).encode()).hexdigest()[:16]
+
+    def verify_checksums(self, part: int | None = None) -> None:
+        """Read every file (of one part) and compare its sha256 with the book's; the first that differs is an error."""
         for index, info in enumerate(self.parts):
+            if part is not None and part != index:
+                continue
             for name, entry in info.files.items():
                 path = self._path(index, name)
                 with path.open("rb") as file:
