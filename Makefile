@@ -14,7 +14,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(CORE)
 	touch $@
 
 demo: $(READY)  ## train a synthetic graph on three workers of this machine
-	$(BIN)/isthmus train synthetic:flickr@0.2 --workers 3 --model sage --steps 60
+	$(BIN)/isthmus train synthetic:flickr@0.2 --workers 3 --model sage --steps 60 --lr 0.003
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest

@@ -1,6 +1,6 @@
 """One full-graph epoch (forward, backward, Adam) of Isthmus against PyG, interleaved in one process.
 
-    python benchmarks/engine.py [--graphs synthetic:reddit@0.2,synthetic:products@0.15] [--repeats 5] [--threads 2]
+    python benchmarks/engine.py [--graphs synthetic:reddit@0.2,synthetic:products@0.15] [--repeats 3] [--threads 2]
 
 Prints seconds per epoch (median) and the ratio of PyG's fastest form to each form of Isthmus, and the memory that each
 holds at its peak, measured in a process of its own. `--dgl PYTHON` adds DGL through an interpreter that has it.
@@ -132,7 +132,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default="synthetic:reddit@0.2,synthetic:products@0.15")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--dgl", help="a Python that has DGL")

@@ -1,6 +1,6 @@
 """Aggregation at several widths: Isthmus against torch and PyG, interleaved, and as a share of the memory's speed.
 
-    python benchmarks/kernels.py [--graph synthetic:products@0.15] [--repeats 5] [--threads 2] [--dgl PYTHON]
+    python benchmarks/kernels.py [--graph synthetic:products@0.15] [--repeats 3] [--threads 2] [--dgl PYTHON]
 
 `forward` is the mean over neighbours; `backward` its transpose. Gather bandwidth is measured on the spot: rows of the
 same width copied in random order. The graph is relabelled into locality blocks, as parts are, and the peers get it in
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="synthetic:products@0.15")
     parser.add_argument("--widths", default="64,128,256")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dgl", help="a Python that has DGL")
     options = parser.parse_args()
