@@ -166,6 +166,7 @@ def test_truncated_file(isthmus, tmp_path):
         (("--workers", "0"), "at least 1"),
         (("--resume", "--out", "nothing"), "no run to resume"),
         (("--threads", "0"), "threads must be at least 1"),
+        (("--method", "ldg"), "is already cut"),
         (("--timeout", "0"), "timeout must be above 0"),
         (("--out", "file/run"), "cannot write file/run"),
         (("--lr", "1e30"), "the loss became"),

@@ -162,7 +162,7 @@ def train(
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     rows_dtype: Annotated[str | None, typer.Option(help="bf16: read and send rows in bf16.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="A recipe's own option, name=value.")] = None,
-    method: Method = "metis",
+    method: Annotated[str | None, typer.Option(help="Of cutting: metis, ldg, random or blocks.")] = None,
     undirected: Undirected = False,
     directed: Directed = False,
     threads: Threads = None,
@@ -185,6 +185,7 @@ def train(
     from isthmus.launch.job import Job
     from isthmus.launch.start import launch
     from isthmus.nn import ModelConfig
+    from isthmus.partition import is_parts_folder
 
     shape = ModelConfig(model, layers, hidden, heads, dropout, input_dropout, layer_norm)
     chosen = recipes.find(recipe)
@@ -213,8 +214,10 @@ def train(
 
         report = None if quiet else _report
         graph = _load(source, undirected, directed, report)
-        write_parts(graph, parts, method, out=folder, seed=seed, progress=report)
+        write_parts(graph, parts, method or "metis", out=folder, seed=seed, progress=report)
 
+    if (method or undirected or directed) and is_parts_folder(source):
+        raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
     run = None if out_folder is None else str(out_folder)
     job = Job("train", source, config, run, resume, threads, timeout, quiet)
     summary = launch(job, source, workers, cut)

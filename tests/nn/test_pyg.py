@@ -83,14 +83,14 @@ def test_edge_attributes_reach_the_convolution(tmp_path):
 def test_our_gcn_is_pygs(tmp_path):
     ours, theirs = GCNConv(10, 6).double(), pyg.GCNConv(10, 6).double()
     theirs.lin.weight.data, theirs.bias.data = ours.weight.data, ours.bias.data
-    compare(tmp_path, ours, theirs)
+    assert_same(tmp_path, ours, theirs)
 
 
 def test_our_sage_is_pygs(tmp_path):
     ours, theirs = SAGEConv(10, 6).double(), pyg.SAGEConv(10, 6).double()
     theirs.lin_r.weight.data, theirs.lin_l.weight.data = ours.weight.data[:, :10], ours.weight.data[:, 10:]
     theirs.lin_l.bias.data = ours.bias.data
-    compare(tmp_path, ours, theirs)
+    assert_same(tmp_path, ours, theirs)
 
 
 @pytest.mark.parametrize("concat", [True, False])
@@ -98,10 +98,10 @@ def test_our_gat_is_pygs(tmp_path, concat):
     ours, theirs = GATConv(10, 6, 2, concat).double(), pyg.GATConv(10, 6, 2, concat).double()
     theirs.lin.weight.data, theirs.bias.data = ours.weight.data, ours.bias.data
     theirs.att_src.data, theirs.att_dst.data = ours.source.data, ours.target.data
-    compare(tmp_path, ours, theirs)
+    assert_same(tmp_path, ours, theirs)
 
 
-def compare(tmp_path, ours, theirs):
+def assert_same(tmp_path, ours, theirs):
     graph = community_graph()
     x = torch.from_numpy(graph.x)
     want = theirs(x, whole_edges(graph)).detach()

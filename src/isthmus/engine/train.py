@@ -61,7 +61,7 @@ def train(
     ``model`` replaces the one that the config describes; ``out`` is the run folder (None writes nothing); ``watch`` is
     called on every worker with each line of metrics.
     """
-    _check(book, config, transport)
+    _check_workers(book, transport)
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(transport.rank)
@@ -75,14 +75,12 @@ def train(
     return run.end()
 
 
-def _check(book: Book, config: TrainConfig, transport: Transport) -> None:
+def _check_workers(book: Book, transport: Transport) -> None:
     if book.num_parts != transport.size:
         raise InputError(
             f"{book.folder} has {book.num_parts} parts but there are {transport.size} workers: "
             f"use --workers {book.num_parts}, or partition again with --parts {transport.size}"
         )
-    if config.split >= book.splits:
-        raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {book.splits - 1}")
 
 
 class _Run:

@@ -133,9 +133,9 @@ class LocalGraph:
 
     # What the engine calls
 
-    def begin(self, step: int, training: bool = True) -> None:
+    def begin(self, step: int) -> None:
         """A forward pass of step `step` begins: sites are counted from 0 again."""
-        self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
+        self.step, self._sites, self._dropouts = step, 0, 0
 
     def fix(self, x: Tensor) -> Tensor:
         """Declares rows that never change (the input features); returns them."""
