@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ def datasets() -> Path:
 
 
 def _children() -> set[str]:
-    folder = Path("/proc/self/task")
-    files = folder.glob("*/children") if folder.exists() else ()
-    return {child for file in files for child in file.read_text().split()}
+    children: set[str] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # that thread has ended since it was listed
+            children.update(file.read_text().split())
+    return children
 
 
 @pytest.fixture(autouse=True)
