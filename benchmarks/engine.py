@@ -33,7 +33,7 @@ from isthmus.engine.views import Views
 from isthmus.graph import Graph, load
 from isthmus.graph.folder import save_graph
 from isthmus.launch.memory import use_huge_pages
-from isthmus.local import Savings
+from isthmus.local import Policy
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, Part, partition
 
@@ -50,7 +50,7 @@ class Ours:
         config = TrainConfig(model=shape, rows_dtype=rows_dtype)
         book = Book.read(parts)
         self.transport = Hub(1).transport(0)
-        self.views = Views.of(book, config, Savings(), self.transport)
+        self.views = Views.of(book, config, Policy(), self.transport)
         self.model = shape.build(book.features, book.classes, 0, DTYPES[config.dtype])
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.labelled, self.step = book.train[0], 0

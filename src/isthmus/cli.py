@@ -21,6 +21,7 @@ from isthmus.launch.memory import use_huge_pages
 
 if TYPE_CHECKING:
     from isthmus.graph import Graph
+    from isthmus.recipes import Recipe
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -138,7 +139,7 @@ def inspect(
 @app.command()
 def train(
     source: Source,
-    recipe: Annotated[str, typer.Option(help="How rows are exchanged: exact or vanilla.")] = "exact",
+    recipe: Annotated[str, typer.Option(help="How rows are exchanged; `isthmus recipes` lists them.")] = "exact",
     workers: Annotated[int | None, typer.Option(help="Default: one per part; 2 for a graph not yet cut.")] = None,
     model: Annotated[str, typer.Option(help="gcn, sage or gat.")] = "gcn",
     layers: Annotated[int, typer.Option(help="Convolutions.")] = 2,
@@ -154,6 +155,7 @@ def train(
     eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 10,
     patience: Annotated[int, typer.Option(help="Evaluations without progress before stopping; 0: never.")] = 0,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0: at evaluations.")] = 0,
+    probe_every: Annotated[int, typer.Option(help="Steps between measurements of stale rows' error; 0: never.")] = 0,
     split: Annotated[int, typer.Option(help="Which of the graph's splits.")] = 0,
     features: Annotated[str, typer.Option(help="raw, rows (each row divided by its sum) or standard.")] = "raw",
     inductive: Annotated[bool, typer.Option("--inductive", help="Train on the training nodes' graph only.")] = False,
@@ -206,15 +208,18 @@ def train(
         rows_dtype=rows_dtype,
         features=features,
         inductive=inductive,
+        probe_every=probe_every,
         metric=metric,
     )
+    chosen.policy(config.options)  # refused before any work is done
 
     def cut(folder: Path, parts: int) -> None:
         from isthmus.partition import partition as write_parts
 
         report = None if quiet else _report
         graph = _load(source, undirected, directed, report)
-        write_parts(graph, parts, method or "metis", out=folder, seed=seed, progress=report)
+        objective = None if method else chosen.objective
+        write_parts(graph, parts, method or chosen.method, out=folder, seed=seed, objective=objective, progress=report)
 
     if (method or undirected or directed) and is_parts_folder(source):
         raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
@@ -223,6 +228,43 @@ def train(
     summary = launch(job, source, workers, cut)
     if summary:
         _show(summary, _summary_table(summary), as_json)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="One of them, to be explained.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the recipes, or explain one: its paper, its options and their defaults.
+
+    Example: isthmus recipes pipegcn
+    """
+    from isthmus.recipes import RECIPES, find
+    from isthmus.recipes.common import CODED
+
+    if name is None:
+        table = Table(
+            "recipe", "what is exchanged", "options", title="isthmus train SOURCE --recipe NAME --set option=value"
+        )
+        for recipe in RECIPES.values():
+            table.add_row(
+                recipe.name,
+                escape(recipe.summary),
+                ", ".join(option for option in recipe.options if option not in CODED),
+            )
+        _show({recipe.name: _recipe_facts(recipe) for recipe in RECIPES.values()}, table, as_json)
+        if not as_json:
+            out.print(f"Every recipe also takes {', '.join(CODED)}. More: isthmus recipes NAME", soft_wrap=True)
+        return
+    recipe = find(name)
+    table = Table("option", "default", "meaning", title=f"{recipe.name}: {escape(recipe.summary)}")
+    for option, about in recipe.options.items():
+        table.add_row(option, str(about.default), escape(about.help))
+    _show(_recipe_facts(recipe), table, as_json)
+    if not as_json:
+        cut = f"{recipe.method}, objective {recipe.objective}" if recipe.objective else recipe.method
+        for line in (f"Paper: {recipe.paper}", f"Graphs not yet cut are cut by {cut}.", recipe.notes):
+            out.print(escape(line), soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -289,6 +331,11 @@ def _load(source: str, undirected: bool, directed: bool, report: Callable | None
     return graph
 
 
+def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
+    options = {name: {"default": option.default, "help": option.help} for name, option in recipe.options.items()}
+    return {"summary": recipe.summary, "paper": recipe.paper, "notes": recipe.notes, "options": options}
+
+
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """name=value pairs; values are read as json where they can be, else as text."""
     settings = {}
@@ -333,6 +380,11 @@ def _summary_table(summary: dict[str, Any]) -> Table:
     names = ("compute", "wait", "reduce", "eval", "total")
     table.add_row("seconds", ", ".join(f"{name} {seconds[name]:.1f}" for name in names))
     table.add_row("bytes per step", ", ".join(f"{kind} {size:,}" for kind, size in sent.items() if size) or "none")
+    if summary["staleness"]["max"]:
+        age = summary["staleness"]
+        table.add_row("age of rows used", f"{age['mean']:.2f} steps, at most {age['max']}")
+    if summary["hidden"] is not None:
+        table.add_row("transfers hidden", f"{summary['hidden']:.0%} of their time nobody waited")
     table.add_row("memory, all workers", f"{summary['memory_peak_bytes'] / 2**20:,.0f} MiB")
     if summary["run"]:
         table.add_row("run", summary["run"])

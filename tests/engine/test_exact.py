@@ -11,20 +11,20 @@ from graphs import community_graph, cut
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
-from isthmus.local import Savings
+from isthmus.local import Policy, Savings
 from isthmus.nn import ModelConfig
 
 STEPS = 20
-VANILLA = Savings(narrow_side=False, aggregate_once=False, overlap=False)
+VANILLA = Policy(Savings(narrow_side=False, aggregate_once=False, overlap=False))
 
 
-def run(book, config, savings=None):
+def run(book, config, policy=None):
     """Losses of every step, final weights and scores, with workers as threads."""
     losses = []
 
     def work(transport):
         watch = (lambda line: losses.append(line["loss"])) if transport.rank == 0 else None
-        return train(book, config, transport, savings=savings, watch=watch)
+        return train(book, config, transport, policy=policy, watch=watch)
 
     results = Hub(book.num_parts).run(work)
     for other in results[1:]:

@@ -13,7 +13,7 @@ import torch
 from isthmus.comm import Hub
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
-from isthmus.local import LocalGraph, Savings, restrict
+from isthmus.local import LocalGraph, Policy, Savings, restrict
 from isthmus.partition import partition
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5, 6), (6, 7), (7, 8), (8, 9), (1, 6), (2, 6), (4, 9)]
@@ -83,7 +83,7 @@ def test_gradients_go_home(book, overlap):
         graph.aggregate(x, "sum").sum().backward()
         return x.grad.flatten().tolist(), graph.degree.tolist()
 
-    for gradient, degree in on_both(book, work, savings=Savings(overlap=overlap)):
+    for gradient, degree in on_both(book, work, policy=Policy(Savings(overlap=overlap))):
         assert gradient == degree
 
 

@@ -1,7 +1,42 @@
-"""Rows between workers: counted to the byte, and never waited for without a limit."""
+"""Rows between workers: what is sent, when, and how; counted to the byte, and never waited for without a limit."""
 
-from isthmus.comm.ledger import Ledger, Where
+from isthmus.comm.buffers import Buffers
+from isthmus.comm.channel import Channel
+from isthmus.comm.codec import codec
+from isthmus.comm.ledger import PROBE, Ledger, Where
+from isthmus.comm.links import BACKWARD, FORWARD, Links
 from isthmus.comm.process import Processes, default_backend
+from isthmus.comm.ring import Ring
+from isthmus.comm.select import All, Changed, Every, Gap
+from isthmus.comm.stages import Add, Clip, Keep, Merge, Replace, Smooth, Stages
 from isthmus.comm.transport import Hub, InProcess, Pending, Transport
 
-__all__ = ["Hub", "InProcess", "Ledger", "Pending", "Processes", "Transport", "Where", "default_backend"]
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "PROBE",
+    "Add",
+    "All",
+    "Buffers",
+    "Changed",
+    "Channel",
+    "Clip",
+    "Every",
+    "Gap",
+    "Hub",
+    "InProcess",
+    "Keep",
+    "Ledger",
+    "Links",
+    "Merge",
+    "Pending",
+    "Processes",
+    "Replace",
+    "Ring",
+    "Smooth",
+    "Stages",
+    "Transport",
+    "Where",
+    "codec",
+    "default_backend",
+]

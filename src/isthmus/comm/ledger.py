@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+PROBE = "probe"  # the kind of bytes that a measurement costs, and the recipe does not
 
 
 class Where(NamedTuple):
@@ -13,7 +15,7 @@ class Where(NamedTuple):
     site: int | str  # the k-th exchange of a forward pass, or a name such as "weights"
     direction: str  # "forward" (rows) or "backward" (their gradients), "reduce"
     step: int
-    kind: str = "embeddings"  # what the bytes are: features, embeddings, gradients, weights, ids
+    kind: str = "embeddings"  # what the bytes are: features, embeddings, gradients, weights, ids, probe
 
     def __str__(self) -> str:
         return f"site {self.site}, {self.direction}, step {self.step}"
@@ -27,16 +29,45 @@ class Ledger:
     bytes: Counter = field(default_factory=Counter)
     kinds: Counter = field(default_factory=Counter)
     wait_seconds: float = 0.0
+    under_way_seconds: float = 0.0  # from sending until nothing was left to wait for, summed over transfers
     reduce_seconds: float = 0.0
+    sample_seconds: float = 0.0
+    rows_used: int = 0
+    age_sum: float = 0.0  # of the rows used
+    age_max: int = 0
 
     def sent(self, where: Where, peer: int, rows: int, size: int) -> None:
-        self.rows[where.site, where.direction, peer] += rows
-        self.bytes[where.site, where.direction, peer] += size
-        self.kinds[where.kind] += size
+        if where.kind != PROBE:
+            self.rows[where.site, where.direction, peer] += 0 if where.kind == "ids" else rows
+            self.bytes[where.site, where.direction, peer] += size
+            self.kinds[where.kind] += size
+
+    def used(self, rows: int, age_sum: float, age_max: int) -> None:
+        """Rows of other workers that were read, and how many steps old they were."""
+        self.rows_used += rows
+        self.age_sum += age_sum
+        self.age_max = max(self.age_max, age_max)
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of the time of transfers that nobody waited; None without transfers."""
+        return None if not self.under_way_seconds else 1 - min(1.0, self.wait_seconds / self.under_way_seconds)
+
+    @property
+    def mean_age(self) -> float:
+        return self.age_sum / max(self.rows_used, 1)
+
+    def add(self, other: Ledger) -> None:
+        """Counts what another ledger counted, too."""
+        for name in ("rows", "bytes", "kinds"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("wait_seconds", "under_way_seconds", "reduce_seconds", "sample_seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.used(other.rows_used, other.age_sum, other.age_max)
 
     def take(self) -> Ledger:
         """The counts so far, as a ledger of their own; this one begins anew."""
-        taken = Ledger(self.rows, self.bytes, self.kinds, self.wait_seconds, self.reduce_seconds)
-        self.rows, self.bytes, self.kinds = Counter(), Counter(), Counter()
-        self.wait_seconds = self.reduce_seconds = 0.0
+        taken = replace(self)
+        for name, value in vars(Ledger()).items():
+            setattr(self, name, value)
         return taken

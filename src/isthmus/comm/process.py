@@ -65,17 +65,17 @@ class Processes(Transport):
 
 class _Works(Pending):
     def __init__(self, transport: Processes, arriving: list, leaving: list, buffers: tuple, where: Where):
+        super().__init__(transport.ledger)
         self.transport, self.arriving, self.leaving, self.where = transport, arriving, leaving, where
         self.buffers = buffers  # kept alive until the transfer is over
 
-    def wait(self) -> None:
-        begun, limit = time.perf_counter(), timedelta(seconds=self.transport.timeout)
+    def _wait(self) -> None:
+        limit = timedelta(seconds=self.transport.timeout)
         for peer, work in self.arriving + self.leaving:
             try:
                 work.wait(limit)
             except RuntimeError as error:
                 raise self.transport.broken(peer, self.where, error) from error
-        self.transport.ledger.wait_seconds += time.perf_counter() - begun
 
 
 def _meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.TCPStore:

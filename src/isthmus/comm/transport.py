@@ -25,9 +25,19 @@ T = TypeVar("T")
 class Pending(ABC):
     """A transfer under way. Its buffers belong to it until `wait` returns."""
 
-    @abstractmethod
+    def __init__(self, ledger: Ledger):
+        self.ledger, self.begun = ledger, time.perf_counter()
+
     def wait(self) -> None:
         """Returns when every row has arrived and every row has left."""
+        asked = time.perf_counter()
+        self._wait()
+        now = time.perf_counter()
+        self.ledger.wait_seconds += now - asked
+        self.ledger.under_way_seconds += now - self.begun
+
+    @abstractmethod
+    def _wait(self) -> None: ...
 
 
 class Transport(ABC):
@@ -132,13 +142,27 @@ class InProcess(Transport):
 
     def __init__(self, hub: Hub, rank: int):
         super().__init__(rank, hub.size, hub.timeout)
-        self.hub = hub
+        self.hub, self.sequence = hub, 0
+        self.early: dict[tuple[int, int], Tensor] = {}  # by (peer, transfer): arrived before it was asked for
 
     def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+        self.sequence += 1
         for q in self.peers:
             if send[q].numel():
-                self.hub.boxes[self.rank, q].put(send[q].detach().clone())
-        return _Handover(self, recv, where)
+                self.hub.boxes[self.rank, q].put((self.sequence, send[q].detach().clone()))
+        return _Handover(self, self.sequence, recv, where)
+
+    def receive(self, peer: int, transfer: int, where: Where) -> Tensor:
+        """The message of a transfer, whatever the order in which transfers are waited for."""
+        while (peer, transfer) not in self.early:
+            try:
+                letter = self.hub.boxes[peer, self.rank].get(timeout=self.timeout)
+            except queue.Empty:
+                raise self.late(peer, where) from None
+            if letter is None:
+                raise WorkerError(f"worker {self.rank} lost worker {peer} ({where}): it has ended")
+            self.early[peer, letter[0]] = letter[1]
+        return self.early.pop((peer, transfer))
 
     def _all_reduce(self, tensor: Tensor, where: Where) -> None:
         try:
@@ -152,18 +176,11 @@ class InProcess(Transport):
 
 
 class _Handover(Pending):
-    def __init__(self, transport: InProcess, recv: Sequence[Tensor], where: Where):
-        self.transport, self.recv, self.where = transport, recv, where
+    def __init__(self, transport: InProcess, transfer: int, recv: Sequence[Tensor], where: Where):
+        super().__init__(transport.ledger)
+        self.transport, self.transfer, self.recv, self.where = transport, transfer, recv, where
 
-    def wait(self) -> None:
-        mine, begun = self.transport, time.perf_counter()
-        for q in mine.peers:
+    def _wait(self) -> None:
+        for q in self.transport.peers:
             if self.recv[q].numel():
-                try:
-                    rows = mine.hub.boxes[q, mine.rank].get(timeout=mine.timeout)
-                except queue.Empty:
-                    raise mine.late(q, self.where) from None
-                if rows is None:
-                    raise WorkerError(f"worker {mine.rank} lost worker {q} ({self.where}): it has ended")
-                self.recv[q].copy_(rows)
-        mine.ledger.wait_seconds += time.perf_counter() - begun
+                self.recv[q].copy_(self.transport.receive(q, self.transfer, self.where))

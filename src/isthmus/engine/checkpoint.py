@@ -1,7 +1,7 @@
 """The state of a run on disk: safetensors and json, written whole or not at all.
 
-All that changes from step to step is here (weights, optimizer, best weights, counters), and every random draw is a
-function of (seed, step), so a resumed run goes on bit for bit.
+All that changes from step to step is here (weights, optimizer, best weights, counters, and of each worker what its
+channels hold), and every random draw is a function of (seed, step), so a resumed run goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class Progress:
     waited: int = 0  # evaluations since then
 
 
+def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> None:
+    """A worker's own share of a checkpoint; `save` makes the whole of it visible when all have written theirs."""
+    building = _building(run, step)
+    building.mkdir(parents=True, exist_ok=True)
+    save_file(_contiguous(state), building / _worker_file(rank))
+
+
 def save(
     run: Path,
     progress: Progress,
@@ -43,8 +50,8 @@ def save(
 ) -> None:
     """Writes ``checkpoints/step-N``; `identity` is what a resumed run must share with this one."""
     folder = run / "checkpoints" / f"step-{progress.step}"
-    building = folder.with_name(f".{folder.name}.{os.getpid()}")
-    building.mkdir(parents=True)
+    building = _building(run, progress.step)
+    building.mkdir(parents=True, exist_ok=True)
     state, groups = _flatten(optimizer.state_dict())
     save_file(_contiguous(model.state_dict()), building / "model.safetensors")
     save_file(_contiguous(state), building / "optimizer.safetensors")
@@ -88,6 +95,27 @@ def restore(
     model.load_state_dict(weights)
     optimizer.load_state_dict(_unflatten(tensors, state["optimizer"]))
     return Progress(**state["progress"]), best
+
+
+def restore_worker(run: Path, step: int, rank: int) -> dict[str, Tensor]:
+    """What `save_worker` saved."""
+    file = run / "checkpoints" / f"step-{step}" / _worker_file(rank)
+    try:
+        return load_file(file)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"{file} cannot be read ({error}): if workers run on several machines, --out must be a folder they share; "
+            f"if it is damaged, delete {file.parent}, and --resume goes on from the checkpoint before it"
+        ) from error
+
+
+def _worker_file(rank: int) -> str:
+    return f"worker-{rank}.safetensors"
+
+
+def _building(run: Path, step: int) -> Path:
+    """Where a checkpoint is written until it is whole. All workers know the name."""
+    return run / "checkpoints" / f".step-{step}"
 
 
 def _steps(run: Path) -> list[int]:

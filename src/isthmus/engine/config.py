@@ -43,6 +43,8 @@ class TrainConfig:
     """``rows`` divides each feature row by its sum; ``standard`` gives each column mean 0 and deviation 1."""
     inductive: bool = False
     """Train on the graph of the training nodes alone; validate on training and validation nodes; test on all."""
+    probe_every: int = 0
+    """Steps between measurements of how far stale or coded rows are from fresh ones (PipeGCN fig. 5); 0 never."""
     metric: str | None = None
     """accuracy, micro-f1 or roc-auc; None chooses accuracy, or micro-f1 for multi-label graphs."""
 
@@ -57,7 +59,8 @@ class TrainConfig:
             if getattr(self, name) not in known:
                 names = ", ".join(str(value) for value in known if value)
                 raise InputError(f"unknown {name.replace('_', '-')} {getattr(self, name)!r}: use one of {names}")
-        for name, least in (("steps", 1), ("eval_every", 1), ("patience", 0), ("checkpoint_every", 0), ("split", 0)):
+        at_least = {"steps": 1, "eval_every": 1, "patience": 0, "checkpoint_every": 0, "split": 0, "probe_every": 0}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
         if self.lr <= 0 or self.weight_decay < 0:

@@ -35,25 +35,53 @@ class Record:
         except OSError as error:
             raise InputError(f"cannot make {self.folder} ({error.strerror}): give another --out") from error
         write_json(self.folder / "config.json", config)
-        metrics, kept = self.folder / "metrics.jsonl", []
-        if resumed_at is not None and metrics.exists():
-            for line in metrics.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    break  # a line cut short by the end of the earlier run
-                if entry["step"] <= resumed_at:
-                    kept.append(line)
-        metrics.write_text("".join(line + "\n" for line in kept))
+        _keep_until(self.folder / "metrics.jsonl", resumed_at)
 
     def line(self, **values: Any) -> None:
         if self.folder is not None:
-            with (self.folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps(without_nan(values)) + "\n")
+            _append(self.folder / "metrics.jsonl", values)
 
     def end(self, summary: dict[str, Any]) -> None:
         if self.folder is not None:
             write_json(self.folder / "summary.json", summary)
+
+
+class WorkerRecord:
+    """Writes ``worker-K.jsonl``: a line per step with this worker's own times, and what it sent to whom."""
+
+    def __init__(self, folder: Path | None, rank: int):
+        self.file = None if folder is None else folder / f"worker-{rank}.jsonl"
+
+    def begin(self, resumed_at: int | None) -> None:
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            _keep_until(self.file, resumed_at)
+
+    def line(self, step: int, seconds: dict[str, float], ledger: Ledger) -> None:
+        if self.file is None:
+            return
+        links = [[*link, ledger.rows[link], ledger.bytes[link]] for link in ledger.bytes]
+        age = {"mean": ledger.mean_age, "max": ledger.age_max}
+        _append(self.file, {"step": step, "seconds": seconds, "links": links, "age": age, "hidden": ledger.hidden})
+
+
+def _keep_until(file: Path, step: int | None) -> None:
+    """Begins a file of lines anew; lines of steps up to `step` stay, since those will not be done again."""
+    kept = []
+    if step is not None and file.exists():
+        for line in file.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                break  # a line cut short by the end of the earlier run
+            if entry["step"] <= step:
+                kept.append(line)
+    file.write_text("".join(line + "\n" for line in kept))
+
+
+def _append(file: Path, values: dict[str, Any]) -> None:
+    with file.open("a") as opened:
+        opened.write(json.dumps(without_nan(values)) + "\n")
 
 
 def check_folder(folder: Path, resume: bool) -> None:
@@ -91,17 +119,15 @@ class Stopwatch:
         self.seconds: dict[str, float] = dict.fromkeys(("compute", "wait", "sample", "reduce", "eval"), 0.0)
         self.steps: list[float] = []
 
-    @contextmanager
-    def step(self, ledger: Ledger):
-        """Times one step; what was not waiting or reducing was computing."""
-        before, begun = (ledger.wait_seconds, ledger.reduce_seconds), time.perf_counter()
-        yield
+    def step(self, begun: float, ledger: Ledger) -> dict[str, float]:
+        """Counts a step that began at `begun` and ends now; what was not in its ledger was computing."""
         taken = time.perf_counter() - begun
-        wait, reduce = ledger.wait_seconds - before[0], ledger.reduce_seconds - before[1]
+        split = {"wait": ledger.wait_seconds, "sample": ledger.sample_seconds, "reduce": ledger.reduce_seconds}
+        split = {"compute": taken - sum(split.values()), **split}
         self.steps.append(taken)
-        self.seconds["wait"] += wait
-        self.seconds["reduce"] += reduce
-        self.seconds["compute"] += taken - wait - reduce
+        for name, value in split.items():
+            self.seconds[name] += value
+        return {name: round(value, 6) for name, value in {"step": taken, **split}.items()}
 
     @contextmanager
     def evaluation(self):
@@ -129,6 +155,19 @@ def memory_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def sum_over_workers(values: list[float], transport: Transport) -> list[float]:
-    where = Where("record", "reduce", 0, "weights")
-    return transport.all_reduce(torch.tensor(values, dtype=torch.float64), where).tolist()
+def over_workers(values: list[float], transport: Transport) -> torch.Tensor:
+    """The values of every worker, float64 [workers, values]."""
+    table = torch.zeros(transport.size, len(values), dtype=torch.float64)
+    table[transport.rank] = torch.tensor(values, dtype=torch.float64)
+    return transport.all_reduce(table, Where("record", "reduce", 0, "weights"))
+
+
+def probed_errors(errors: dict[tuple[int, str], tuple[float, float]], transport: Transport) -> dict[str, float]:
+    """‖held − fresh‖ / ‖fresh‖ over all workers, per site and direction, from each worker's two sums of squares."""
+    places = sorted(errors)
+    sums = torch.tensor([errors[place] for place in places], dtype=torch.float64).reshape(-1, 2)
+    transport.all_reduce(sums, Where("record", "reduce", 0, "probe"))
+    return {
+        f"{site} {direction}": math.sqrt(gap / size) if size else 0.0
+        for (site, direction), (gap, size) in zip(places, sums.tolist(), strict=True)
+    }

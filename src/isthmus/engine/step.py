@@ -11,16 +11,23 @@ from isthmus.engine.views import View, Views
 
 
 def train_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, view: View, labelled: int, step: int, transport: Transport
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    view: View,
+    labelled: int,
+    step: int,
+    transport: Transport,
+    probe: bool = False,
 ) -> float:
     """One update of the weights; returns the loss, the same on every worker.
 
     Loss = sum over this worker's training rows / `labelled`, the number of training rows of *all* workers; gradients
-    are summed over workers, so the update is that of one process holding the whole graph.
+    are summed over workers, so the update is that of one process holding the whole graph. With ``probe``, rows that the
+    recipe gives are compared with fresh ones on the way.
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    view.graph.begin(step)
+    view.graph.begin(step, probe=probe)
     logits = model(view.graph, view.data.x)
     mask = view.data.masks["train"]
     loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
@@ -49,7 +56,7 @@ def _sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transpo
 def predict(model: nn.Module, view: View, step: int) -> Tensor:
     """Logits of this worker's nodes, [n, C]."""
     model.eval()
-    view.graph.begin(step)
+    view.graph.begin(step, training=False)
     return model(view.graph, view.data.x)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections import Counter
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import isthmus
-from isthmus.comm import Transport
+from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
@@ -22,16 +22,18 @@ from isthmus.engine.record import (
     KINDS,
     Record,
     Stopwatch,
+    WorkerRecord,
     check_folder,
     memory_peak_bytes,
-    sum_over_workers,
+    over_workers,
+    probed_errors,
     without_nan,
 )
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
-from isthmus.local import Savings
+from isthmus.local import LocalGraph, Policy
 from isthmus.partition import Book
 
 Watcher = Callable[[dict[str, Any]], None]
@@ -50,7 +52,7 @@ def train(
     config: TrainConfig,
     transport: Transport,
     *,
-    savings: Savings | None = None,
+    policy: Policy | None = None,
     model: nn.Module | None = None,
     out: Path | None = None,
     resume: bool = False,
@@ -58,14 +60,15 @@ def train(
 ) -> Result:
     """Trains on the part of this worker together with the others; every worker calls it with the same arguments.
 
-    ``model`` replaces the one that the config describes; ``out`` is the run folder (None writes nothing); ``watch`` is
+    ``policy`` is what a recipe makes of its options (None: exact training). ``model`` replaces the one that the config
+    describes; ``out`` is the run folder (None writes nothing); ``watch`` is
     called on every worker with each line of metrics.
     """
     _check_workers(book, transport)
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(transport.rank)
-    views = Views.of(book, config, savings or Savings(), transport)
+    views = Views.of(book, config, policy or Policy(), transport)
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
@@ -91,10 +94,11 @@ class _Run:
         self.model, self.optimizer, self.metric = model, optimizer, metric
         self.out, self.watch = out, watch or (lambda line: None)
         self.record = Record(out if transport.rank == 0 else None)
+        self.worker_record = WorkerRecord(out, transport.rank)
         self.progress = Progress()
         self.best: dict[str, Tensor] = _copy(model)
-        self.clock, self.rows_sent, self.done = Stopwatch(), 0, 0
-        self.sent: Counter[str] = Counter()
+        self.clock, self.done = Stopwatch(), 0
+        self.total = Ledger()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -107,6 +111,9 @@ class _Run:
             if self.out is None:
                 raise InputError("--resume needs the run's folder: give --out RUN")
             self.progress, self.best = checkpoint.restore(self.out, self.model, self.optimizer, self.identity)
+            if self.stateful:
+                state = checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank)
+                self.graph.restore(state)
             if self.progress.step >= self.config.steps:
                 raise InputError(
                     f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
@@ -128,6 +135,7 @@ class _Run:
             },
             self.progress.step if resume else None,
         )
+        self.worker_record.begin(self.progress.step if resume else None)
         if not resume:
             self.save()
 
@@ -137,16 +145,23 @@ class _Run:
         labelled = self.book.train[config.split]
         while progress.step < config.steps and not self.out_of_patience:
             self.transport.ledger.take()
-            with self.clock.step(self.transport.ledger):
-                loss = train_step(self.model, self.optimizer, self.views.train, labelled, progress.step, self.transport)
-            self.count(self.transport.ledger.take())
+            begun, view = time.perf_counter(), self.views.train
+            probe = bool(config.probe_every) and progress.step % config.probe_every == 0
+            loss = train_step(self.model, self.optimizer, view, labelled, progress.step, self.transport, probe)
+            ledger = self.transport.ledger.take()
+            seconds = self.clock.step(begun, ledger)
+            self.done += 1
+            self.total.add(ledger)
             progress.step += 1
             if not math.isfinite(loss):
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
-            line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": round(self.clock.steps[-1], 6)}
+            line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}
+            if probe:
+                line["error"] = probed_errors(self.graph.wires.errors, self.transport)
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
             self.record.line(**line)
+            self.worker_record.line(progress.step, seconds, ledger)
             self.watch(line)
             if progress.step % every == 0 or progress.step == config.steps or self.out_of_patience:
                 self.save()
@@ -167,16 +182,24 @@ class _Run:
             self.progress.waited += 1
         return scores
 
+    @property
+    def graph(self) -> LocalGraph:
+        return self.views.train.graph
+
+    @property
+    def stateful(self) -> bool:
+        """Workers carry more than the weights from step to step."""
+        return self.transport.size > 1 and not self.graph.policy.stateless
+
     def save(self) -> None:
+        if self.stateful and self.out is not None:
+            checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.graph.state())
+            self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
         if self.record.folder is not None:
             checkpoint.save(self.record.folder, self.progress, self.model, self.optimizer, self.best, self.identity)
 
-    def count(self, ledger) -> None:
-        self.done += 1
-        self.sent.update(ledger.kinds)
-        self.rows_sent += sum(ledger.rows.values())
-
     def end(self) -> Result:
+        self.graph.wires.drain()
         self.model.load_state_dict(self.best)
         summary = without_nan(self.summarise())
         self.record.end(summary)
@@ -184,10 +207,19 @@ class _Run:
 
     def summarise(self) -> dict[str, Any]:
         """The numbers of all workers: bytes, rows and memory summed, times of worker 0."""
-        steps, best = max(self.done, 1), self.progress.best
-        halo = self.views.train.graph.num_halo
-        mine = [*(self.sent[kind] for kind in KINDS), self.rows_sent, halo, memory_peak_bytes()]
-        *sent, rows, halo, memory = sum_over_workers([float(value) for value in mine], self.transport)
+        steps, best, total = max(self.done, 1), self.progress.best, self.total
+        rows_sent = sum(total.rows.values())
+        mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.graph.whole.num_halo]
+        mine += [
+            memory_peak_bytes(),
+            total.age_sum,
+            total.rows_used,
+            total.age_max,
+            total.wait_seconds,
+            total.under_way_seconds,
+        ]
+        table = over_workers(mine, self.transport)
+        *sent, rows, halo, memory, age, used, _, wait, under_way = table.sum(0).tolist()
         return {
             "recipe": self.config.recipe,
             "options": self.config.options,
@@ -203,7 +235,8 @@ class _Run:
             **self.clock.summary(),
             "bytes_per_step": {kind: round(size / steps) for kind, size in zip(KINDS, sent, strict=True)},
             "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": 0},
-            "staleness": {"mean": 0.0, "max": 0},
+            "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -3].max()))},
+            "hidden": 1 - min(1.0, wait / under_way) if under_way else None,
             "memory_peak_bytes": round(memory),
             "run": None if self.out is None else str(self.out),
         }

@@ -14,7 +14,7 @@ from isthmus.comm import Hub, Transport, Where
 from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
 from isthmus.engine.step import predict, train_step
 from isthmus.engine.views import Views
-from isthmus.local import Savings
+from isthmus.local import Policy
 from isthmus.partition import Book, partition
 from isthmus.partition.assemble import assemble
 
@@ -30,9 +30,9 @@ class Trace:
     logits: Tensor
 
 
-def trace(book: Book, config: TrainConfig, transport: Transport, savings: Savings | None = None) -> Trace:
+def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
     """The trace of `config.steps` steps; the logits of all nodes, in original ids, on every worker."""
-    views = Views.of(book, config, savings or Savings(), transport)
+    views = Views.of(book, config, policy or Policy(), transport)
     model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     labelled = book.train[config.split]

@@ -9,7 +9,7 @@ import torch
 from isthmus.comm import Transport
 from isthmus.engine.config import ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
-from isthmus.local import LocalGraph, Savings, restrict
+from isthmus.local import LocalGraph, Policy, restrict
 from isthmus.partition import Book
 
 
@@ -30,13 +30,13 @@ class Views:
     scored: tuple[View, ...]
 
     @staticmethod
-    def of(book: Book, config: TrainConfig, savings: Savings, transport: Transport) -> Views:
+    def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport) -> Views:
         part = book.part(transport.rank)
         graph = LocalGraph.from_part(
             part,
             transport,
             book.symmetric,
-            savings=savings,
+            policy=policy,
             rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
             seed=config.seed,
         )

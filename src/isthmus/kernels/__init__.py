@@ -1,6 +1,7 @@
 """The few loops that must be fast: a small native core, and a torch twin for each."""
 
 from isthmus.kernels.csr import Csr
+from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.ops import (
     aggregate,
     attention,
@@ -11,6 +12,7 @@ from isthmus.kernels.ops import (
     scatter_add_rows,
     transpose,
 )
+from isthmus.kernels.packing import pack_rows, packed_width, unpack_rows
 from isthmus.kernels.sparse import SparseMatrix
 
 __all__ = [
@@ -19,9 +21,17 @@ __all__ = [
     "aggregate",
     "attention",
     "attention_grad",
+    "draw_edges",
+    "draw_rows",
     "dropout",
     "gather_rows",
     "kept_positive",
+    "pack_rows",
+    "packed_width",
     "scatter_add_rows",
+    "select_edges",
+    "select_rows",
+    "stream",
     "transpose",
+    "unpack_rows",
 ]

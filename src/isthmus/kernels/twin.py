@@ -54,10 +54,7 @@ def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> None:
 
 
 def dropout(x: Tensor, nodes: Tensor, stream: int, threshold: int, scale: float, relu: bool) -> Tensor:
-    key = _mix64(_signed(stream) + nodes * _signed(GOLDEN))
-    low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
-    feature = torch.arange(x.shape[1], device=x.device) * (GOLDEN >> 32)
-    bits = _mix32((low[:, None] + feature) & 0xFFFFFFFF) ^ high[:, None]
+    bits = _feature_bits(_mix64(_signed(stream) + nodes * _signed(GOLDEN)), x.shape[1])
     value = x.clamp_min(0) if relu else x
     return torch.where(bits >= threshold, value * scale, torch.zeros((), dtype=x.dtype, device=x.device))
 
@@ -91,6 +88,90 @@ def attention_grad(
         torch.zeros_like(source).index_add_(0, cols, grad_score),
         torch.zeros_like(x).index_add_(0, cols, (alpha[:, :, None] * grad_heads).flatten(1)),
     )
+
+
+def draw_rows(stream: int, count: int, size: int) -> Tensor:
+    key = _mix64(_signed(stream) + torch.arange(count) * _signed(GOLDEN))
+    unsigned_order = (key ^ _signed(1 << 63)).argsort(stable=True)
+    return unsigned_order[:size].sort().values.to(torch.int32)
+
+
+def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float | Tensor, symmetric: bool) -> Tensor:
+    a, b = row_ids[csr.edge_rows], col_ids[csr.indices.long()]
+    if symmetric:
+        a, b = torch.minimum(a, b), torch.maximum(a, b)
+    key = _mix64(_mix64(_signed(stream) + a * _signed(GOLDEN)) + b * _signed(GOLDEN))
+    return _shift(key, 32).double() < (p.double() if isinstance(p, Tensor) else p) * 2.0**32
+
+
+def select_rows(csr: Csr, begin: Tensor, indptr: Tensor) -> Tensor:
+    """The columns of rows that begin at the edges `begin` and are as long as `indptr` says."""
+    shift = torch.repeat_interleave(begin - indptr[:-1], indptr.diff())
+    return csr.indices[torch.arange(len(shift), device=shift.device) + shift]
+
+
+def select_edges(csr: Csr, keep: Tensor, columns: Tensor | None, num_cols: int | None) -> tuple[Csr, Tensor]:
+    numbers = keep.nonzero().flatten()
+    before = torch.cat([numbers.new_zeros(1), keep.cumsum(0)])
+    indices = csr.indices[numbers] if columns is None else columns[csr.indices[numbers].long()]
+    return Csr(before[csr.indptr], indices, csr.num_cols if num_cols is None else num_cols, csr.targets), numbers
+
+
+def pack_rows(
+    x: Tensor,
+    bits: int,
+    rows: Tensor | None,
+    stream: int | None,
+    out: Tensor,
+    base: Tensor | None,
+    base_rows: Tensor | None,
+    delta: bool,
+) -> None:
+    wide, largest = torch.float64 if x.dtype == torch.float64 else torch.float32, 2**bits - 1
+    value, held = x[_places(rows)].to(wide), _places(base_rows)
+    if base is not None:
+        value = value - base[held] if delta else value + base[held]
+    low, high = value.amin(1, keepdim=True), value.amax(1, keepdim=True)
+    lo, unit = low.float() + 0.0, ((high - low) / largest).float()  # + 0: there is no -0
+    header = torch.cat([lo, unit], 1)
+    header[~header.isfinite().all(1)] = torch.nan
+    lo, unit = header.to(wide).split(1, 1)
+    scaled = (value - lo) / unit
+    if stream is not None:
+        key = _mix64(_signed(stream) + torch.arange(len(value), device=x.device) * _signed(GOLDEN))
+        scaled = scaled + (_feature_bits(key, x.shape[1]) >> 8).to(wide) * 2.0**-24
+    code = (scaled.round() if stream is None else scaled.floor()).clamp(0, largest)
+    code = torch.where(unit > 0, code, torch.zeros_like(code))
+    if base is not None:
+        sent = lo + code * unit
+        base[held] = base[held] + sent if delta else value - sent
+    padded = torch.nn.functional.pad(code.to(torch.int32), (0, -x.shape[1] % (8 // bits)))
+    out[:, :8] = header.view(torch.uint8)
+    out[:, 8:] = (padded.unflatten(1, (-1, 8 // bits)) << _code_places(bits, x.device)).sum(2).to(torch.uint8)
+
+
+def unpack_rows(message: Tensor, bits: int, out: Tensor, rows: Tensor | None, accumulate: bool) -> None:
+    wide, places = torch.float64 if out.dtype == torch.float64 else torch.float32, _places(rows)
+    lo, unit = message[:, :8].clone(memory_format=torch.contiguous_format).view(torch.float32).to(wide).split(1, 1)
+    code = (message[:, 8:, None].to(torch.int32) >> _code_places(bits, out.device)) & (2**bits - 1)
+    value = lo + code.flatten(1)[:, : out.shape[1]].to(wide) * unit
+    out[places] = (out[places].to(wide) + value if accumulate else value).to(out.dtype)
+
+
+def _places(rows: Tensor | None) -> Tensor | slice:
+    return slice(None) if rows is None else rows.long()
+
+
+def _code_places(bits: int, device: torch.device) -> Tensor:
+    """How far each code of a byte stands from its low end."""
+    return torch.arange(0, 8, bits, dtype=torch.int32, device=device)
+
+
+def _feature_bits(key: Tensor, width: int) -> Tensor:
+    """32 random bits for each feature of the rows with these keys, as int64 [rows, width]."""
+    low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
+    feature = torch.arange(width, device=key.device) * (GOLDEN >> 32)
+    return _mix32((low[:, None] + feature) & 0xFFFFFFFF) ^ high[:, None]
 
 
 def _signed(value: int) -> int:

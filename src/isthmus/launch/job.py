@@ -59,7 +59,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
             book,
             job.config,
             transport,
-            savings=recipe.savings,
+            policy=recipe.policy(job.config.options),
             out=None if job.out is None else Path(job.out),
             resume=job.resume,
             watch=display.show,

@@ -1,7 +1,8 @@
-"""What a worker's model sees of the graph."""
+"""What a worker's model sees: its part of the graph, and the exchange with the others."""
 
 from isthmus.local.graph import LocalGraph
+from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.local.view import restrict
 
-__all__ = ["LocalGraph", "Savings", "restrict"]
+__all__ = ["LocalGraph", "Policy", "Savings", "restrict"]

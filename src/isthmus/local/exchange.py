@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,23 +10,23 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
-from isthmus.comm import Pending
-from isthmus.local.norm import Norm
+from isthmus.comm import BACKWARD, FORWARD, Channel
+from isthmus.sample import Edges
 
 if TYPE_CHECKING:
     from isthmus.local.graph import LocalGraph
 
 
-def aggregate(graph: LocalGraph, x: Tensor, norm: Norm, site: int) -> Tensor:
-    return _Aggregate.apply(x, graph, norm, site)
+def aggregate(graph: LocalGraph, x: Tensor, norm: str, site: int, exact: bool) -> Tensor:
+    return _Aggregate.apply(x, graph, norm, site, exact)
 
 
-def halo(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
-    return _Halo.apply(x, graph, site)
+def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
+    return _Halo.apply(x, graph, site, exact)
 
 
-def attend(graph: LocalGraph, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
-    return _Attend.apply(target, source, x, graph, slope)
+def attend(edges: Edges, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
+    return _Attend.apply(target, source, x, edges, slope)
 
 
 def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> Tensor:
@@ -35,74 +36,74 @@ def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> Tens
 
 
 class _Aggregate(Function):
-    """Z = target · (A_inner (source · X) + A_halo (halo · X_halo)); the gradient takes the same way back."""
+    """Z = P_inner X + P_halo X_halo, with halo rows as the channel gives them; the gradient takes the same way back.
+
+    The inner half is computed while rows are under way, if that saving is taken.
+    """
 
     @staticmethod
-    def forward(ctx, x, graph, norm, site):
-        ctx.graph, ctx.norm, ctx.site, ctx.dtype = graph, norm, site, x.dtype
-        rows = _as_rows(graph, x)
-        arriving, pending = _fetch_halo(graph, rows, site, "embeddings" if x.requires_grad else "features")
-        if not graph.savings.overlap:
-            pending.wait()
-        out = kernels.aggregate(graph.inner, rows, col_scale=norm.source, row_scale=norm.target, add_self=norm.add_self)
-        if graph.savings.overlap:
-            pending.wait()
-        kernels.aggregate(graph.halo_in, arriving, out, col_scale=norm.halo, row_scale=norm.target, accumulate=True)
+    def forward(ctx, x, graph, name, site, exact):
+        edges = graph.whole if exact else graph.edges
+        norm = edges.norm(name, x.dtype)
+        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.dtype = graph, edges, norm, site, exact, x.dtype
+        rows, overlap = graph.as_rows(x), graph.savings.overlap
+        channel = _post_rows(graph, rows, site, exact, "embeddings" if x.requires_grad else "features")
+        arrived = None if overlap else channel.take(graph.step)
+        out = edges.aggregate_inner(rows, norm)
+        if overlap:
+            arrived = channel.take(graph.step)
+        if arrived is not None:
+            edges.aggregate_halo(arrived, norm, out)
+        graph.wires.measure(channel, rows, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        graph, norm = ctx.graph, ctx.norm
-        rows = _as_rows(graph, grad)
-        leaving = graph.buffer("gradient of halo", ctx.site, (graph.num_halo, grad.shape[1]), ctx.dtype)
-        kernels.aggregate(graph.halo_out, rows, leaving, col_scale=norm.target, row_scale=norm.halo)
-        arriving, pending = _return_gradients(graph, leaving, ctx.site)
-        if not graph.savings.overlap:
-            pending.wait()
-        out = kernels.aggregate(
-            graph.inner_out, rows, col_scale=norm.target, row_scale=norm.source, add_self=norm.add_self
-        )
-        if graph.savings.overlap:
-            pending.wait()
-        return _add_gradients(graph, out, arriving), None, None, None
+        graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
+        rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
+        leaving = channel.outbox(edges.num_halo, grad.shape[1], ctx.dtype)
+        edges.spread_halo(rows, norm, leaving)
+        out = _return_gradients(graph, edges, channel, leaving, lambda: edges.spread_inner(rows, norm))
+        return out, None, None, None, None
 
 
 class _Halo(Function):
     """[X; X_halo]. Its gradient's halo rows go back to their owners and are added there."""
 
     @staticmethod
-    def forward(ctx, x, graph, site):
-        ctx.graph, ctx.site = graph, site
-        out = x.new_empty(graph.num_inner + graph.num_halo, x.shape[1])
-        arriving = graph.halo_slices(out[graph.num_inner :])
-        pending = _send_boundary(graph, x, arriving, site, "embeddings" if x.requires_grad else "features")
-        out[: graph.num_inner] = x
-        pending.wait()
+    def forward(ctx, x, graph, site, exact):
+        edges = graph.whole if exact else graph.edges
+        ctx.graph, ctx.edges, ctx.site, ctx.exact = graph, edges, site, exact
+        channel = _post_rows(graph, x, site, exact, "embeddings" if x.requires_grad else "features")
+        out = x.new_empty(edges.num_inner + edges.num_halo, x.shape[1])
+        out[: edges.num_inner] = x
+        arrived = channel.take(graph.step)
+        out[edges.num_inner :] = 0 if arrived is None else arrived
+        graph.wires.measure(channel, x, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        graph = ctx.graph
+        n, channel = ctx.edges.num_inner, ctx.graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
         grad = grad.contiguous()
-        arriving, pending = _return_gradients(graph, grad[graph.num_inner :], ctx.site)
-        out = grad[: graph.num_inner].clone()
-        pending.wait()
-        return _add_gradients(graph, out, arriving), None, None
+        leaving = channel.outbox(len(grad) - n, grad.shape[1], grad.dtype).copy_(grad[n:])
+        out = _return_gradients(ctx.graph, ctx.edges, channel, leaving, lambda: grad[:n].clone())
+        return out, None, None, None
 
 
 class _Attend(Function):
     @staticmethod
-    def forward(ctx, target, source, x, graph, slope):
-        pattern, _ = graph.attention_pattern
+    def forward(ctx, target, source, x, edges, slope):
+        pattern, _ = edges.attention_pattern
         out, alpha = kernels.attention(pattern, target, source, slope, x)
-        ctx.graph, ctx.slope = graph, slope
+        ctx.edges, ctx.slope = edges, slope
         ctx.save_for_backward(target, source, x, alpha)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         target, source, x, alpha = ctx.saved_tensors
-        pattern, turned = ctx.graph.attention_pattern
+        pattern, turned = ctx.edges.attention_pattern
         return *kernels.attention_grad(pattern, turned, target, source, ctx.slope, x, alpha, grad), None, None
 
 
@@ -135,37 +136,31 @@ class _ReluDropout(Function):
         return kernels.kept_positive(out, grad, ctx.scale), None, None, None
 
 
-def _as_rows(graph: LocalGraph, x: Tensor) -> Tensor:
-    """Rows in the form in which they are read and sent: as they are, or in bf16."""
-    return x if graph.rows_dtype is None else x.to(graph.rows_dtype)
+def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:
+    """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
+    channel = graph.wires.channel(site, FORWARD, exact)
+    if exact or graph.policy.sampler is None:
+        channel.post(graph.step, rows, graph.whole.links, kind)
+    else:
+        for due in channel.dues(graph.step):
+            channel.post(graph.step, rows, graph.drawn(due).links, kind, due)
+    return channel
 
 
-def _fetch_halo(graph: LocalGraph, rows: Tensor, site: int, kind: str) -> tuple[Tensor, Pending]:
-    arriving = graph.buffer("halo", site, (graph.num_halo, rows.shape[1]), rows.dtype)
-    return arriving, _send_boundary(graph, rows, graph.halo_slices(arriving), site, kind)
-
-
-def _send_boundary(graph: LocalGraph, rows: Tensor, arriving: list[Tensor], site: int, kind: str) -> Pending:
-    leaving = []
-    for q, boundary in enumerate(graph.send_rows):
-        message = graph.buffer(f"boundary for {q}", site, (len(boundary), rows.shape[1]), rows.dtype)
-        leaving.append(kernels.gather_rows(rows, boundary, message))
-    return graph.transport.exchange(leaving, arriving, graph.where(site, "forward", kind))
-
-
-def _return_gradients(graph: LocalGraph, leaving: Tensor, site: int) -> tuple[list[Tensor], Pending]:
-    """Sends the gradients of halo rows to their owners; returns where those of my boundary rows will be."""
-    leaving = _as_rows(graph, leaving)
-    arriving = [
-        graph.buffer(f"gradient from {q}", site, (len(boundary), leaving.shape[1]), leaving.dtype)
-        for q, boundary in enumerate(graph.send_rows)
-    ]
-    where = graph.where(site, "backward", "gradients")
-    return arriving, graph.transport.exchange(graph.halo_slices(leaving), arriving, where)
-
-
-def _add_gradients(graph: LocalGraph, out: Tensor, arriving: list[Tensor]) -> Tensor:
-    for boundary, gradient in zip(graph.send_rows, arriving, strict=True):
-        if len(boundary):
-            kernels.scatter_add_rows(out, boundary, gradient.to(out.dtype))
+def _return_gradients(
+    graph: LocalGraph, edges: Edges, channel: Channel, leaving: Tensor, inner: Callable[[], Tensor]
+) -> Tensor:
+    """Sends the gradients of halo rows home; ``inner()`` plus those of my boundary rows, [n, F]."""
+    rows, overlap = graph.as_rows(leaving), graph.savings.overlap
+    if rows is not leaving:
+        channel.buffers.give(leaving)
+    witness = rows.clone() if graph.wires.probing else rows
+    channel.post(graph.step, rows, edges.links, "gradients")
+    arrived = None if overlap else channel.take(graph.step)
+    out = inner()
+    if overlap:
+        arrived = channel.take(graph.step)
+    if arrived is not None:
+        channel.add(arrived, out)
+    graph.wires.measure(channel, witness, edges, arrived)
     return out

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Where
+from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr
 from isthmus.local.graph import LocalGraph
+from isthmus.sample import Edges
 
 
 def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
@@ -17,34 +18,36 @@ def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
     Every worker calls it at the same time: owners say which halo nodes are kept and what their new degrees are, readers
     say which of them they still read.
     """
-    inner, inner_kept = _keep(graph.inner, keep, keep)
-    read = _from_owners(graph, keep.to(torch.uint8)).bool() & _has_reader(graph.halo_edges, keep)
-    halo, halo_kept = _keep(graph.halo_edges, keep, read)
-    wanted = _from_readers(graph, read.to(torch.uint8))
+    whole, transport = graph.whole, graph.transport
+    inner, inner_kept = _keep(whole.inner, keep, keep)
+    read = _from_owners(whole.links, keep.to(torch.uint8), transport).bool() & _has_reader(whole.halo, keep)
+    halo, halo_kept = _keep(whole.halo, keep, read)
+    wanted = _from_readers(whole.links, read.to(torch.uint8), transport)
     degree = (inner.indptr.diff() + halo.indptr.diff()).to(torch.int32)
-    degree_of_all = torch.zeros(graph.num_inner, dtype=torch.int32)
+    degree_of_all = torch.zeros(whole.num_inner, dtype=torch.int32)
     degree_of_all[keep] = degree
-    read_per_owner = torch.tensor([0, *(int(rows.sum()) for rows in graph.halo_slices(read))])
     number = _number(keep)
+    send_rows = [number[rows[flags.bool()].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
     attributes = None
-    if graph.edge_attributes is not None:
-        of_inner, of_halo = graph.edge_attributes
+    if whole.edge_attributes is not None:
+        of_inner, of_halo = whole.edge_attributes
         attributes = (of_inner[inner_kept], of_halo[halo_kept])
     return LocalGraph(
-        inner=inner,
-        halo=halo,
-        nodes=graph.nodes[keep],
-        halo_nodes=graph.halo_nodes[read],
-        degree=degree,
-        halo_degree=_from_owners(graph, degree_of_all)[read],
-        send_rows=[number[rows[flags.bool()].long()] for rows, flags in zip(graph.send_rows, wanted, strict=True)],
-        halo_ptr=read_per_owner.cumsum(0).tolist(),
-        symmetric=graph.symmetric,
-        transport=graph.transport,
-        savings=graph.savings,
+        Edges(
+            inner=inner,
+            halo=halo,
+            links=Links(send_rows, [int(rows.sum()) for rows in whole.links.halo.split(read)]),
+            nodes=whole.nodes[keep],
+            halo_nodes=whole.halo_nodes[read],
+            degree=degree,
+            halo_degree=_from_owners(whole.links, degree_of_all, transport)[read],
+            symmetric=whole.symmetric,
+            edge_attr=attributes,
+        ),
+        transport,
+        policy=graph.policy,
         rows_dtype=graph.rows_dtype,
         seed=graph.seed,
-        edge_attr=attributes,
         node_type=None if graph.node_type is None else graph.node_type[keep],
     )
 
@@ -68,18 +71,18 @@ def _has_reader(csr: Csr, rows: Tensor) -> Tensor:
     return torch.bincount(csr.indices[rows[csr.edge_rows]], minlength=csr.num_cols) > 0
 
 
-def _from_owners(graph: LocalGraph, values: Tensor) -> Tensor:
+def _from_owners(links: Links, values: Tensor, transport: Transport) -> Tensor:
     """The owners' values [n] of my halo nodes, [h]."""
     column = values[:, None].contiguous()
-    out = column.new_empty(graph.num_halo, 1)
-    leaving = [kernels.gather_rows(column, rows) for rows in graph.send_rows]
-    graph.transport.exchange(leaving, graph.halo_slices(out), Where("view", "forward", 0, "ids")).wait()
+    out = column.new_empty(links.halo.ptr[-1], 1)
+    leaving = [kernels.gather_rows(column, rows) for rows in links.send_rows]
+    transport.exchange(leaving, links.halo.split(out), Where("view", "forward", 0, "ids")).wait()
     return out[:, 0]
 
 
-def _from_readers(graph: LocalGraph, values: Tensor) -> list[Tensor]:
+def _from_readers(links: Links, values: Tensor, transport: Transport) -> list[Tensor]:
     """What each reader says of my boundary rows, from values [h] of its halo nodes."""
-    arriving = [values.new_empty(len(rows), 1) for rows in graph.send_rows]
-    leaving = graph.halo_slices(values[:, None].contiguous())
-    graph.transport.exchange(leaving, arriving, Where("view", "backward", 0, "ids")).wait()
+    arriving = [values.new_empty(len(rows), 1) for rows in links.send_rows]
+    leaving = links.halo.split(values[:, None].contiguous())
+    transport.exchange(leaving, arriving, Where("view", "backward", 0, "ids")).wait()
     return [flags[:, 0] for flags in arriving]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.errors import InputError
-from isthmus.local import Savings
+from isthmus.local import Policy
+
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,29 @@ class Option:
 
     default: Any
     help: str
+    choices: tuple[Any, ...] = ()
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as the recipe takes it: a choice, or of the default's type."""
+        if value == self.default and type(value) is type(self.default):
+            return value
+        if self.choices:
+            if value not in self.choices:
+                known = ", ".join(str(choice) for choice in self.choices)
+                raise InputError(f"{name} must be one of {known}, not {value!r}")
+            return value
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(self.default, bool) and not isinstance(value, bool):
+            raise InputError(f"{name} must be true or false, not {value!r}")
+        if isinstance(self.default, float) and not isinstance(self.default, bool):
+            if not number:
+                raise InputError(f"{name} must be a number, not {value!r}")
+            return float(value)
+        if (self.default is None or isinstance(self.default, int)) and not isinstance(self.default, bool):
+            if not number or value != int(value):
+                raise InputError(f"{name} must be a whole number, not {value!r}")
+            return int(value)
+        return value
 
 
 @dataclass(frozen=True)
@@ -25,13 +50,25 @@ class Recipe:
     name: str
     summary: str
     paper: str
-    savings: Savings
+    make: Callable[[Settings], Policy]
     options: Mapping[str, Option] = field(default_factory=dict)
+    notes: str = ""
+    """How the paper was read, where it is silent or its code differs."""
+    method: str = "metis"
+    objective: str | None = None
+    """How a graph that is not yet cut should be cut: see `partition`."""
 
-    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, given: Mapping[str, Any]) -> Settings:
         """The options in force; an unknown name is an error that lists the known ones."""
         for name in given:
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
                 raise InputError(f"recipe {self.name} has no option {name!r}: it knows {known}")
-        return {name: given.get(name, option.default) for name, option in self.options.items()}
+        return {
+            name: option.check(name, given[name]) if name in given else option.default
+            for name, option in self.options.items()
+        }
+
+    def policy(self, given: Mapping[str, Any] | None = None) -> Policy:
+        """What the workers do, with these options and the defaults of the others."""
+        return self.make(self.settings(given or {}))

@@ -1,11 +1,21 @@
 """The default: full-graph training, equal to one process to the last rounding, with every exact saving."""
 
-from isthmus.local import Savings
-from isthmus.recipes.base import Recipe
+from isthmus.comm import Stages
+from isthmus.local import Policy, Savings
+from isthmus.recipes.base import Recipe, Settings
+from isthmus.recipes.common import CODED, coding
+
+
+def _policy(settings: Settings) -> Policy:
+    features, gradients = coding(settings)
+    return Policy(Savings(), Stages(**features), Stages(**gradients), seed=settings["seed"])
+
 
 EXACT = Recipe(
     name="exact",
     summary="whole halo, every step, fresh; narrow side exchanged, input aggregated once, transfer overlapped",
     paper="PSC-GCN eqs. 1–9, BNS-GCN sec. 3.1, with the savings that change nothing",
-    savings=Savings(),
+    make=_policy,
+    options=CODED,
+    notes="Exact as long as bits is 32.",
 )

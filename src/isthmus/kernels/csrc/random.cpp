@@ -3,25 +3,10 @@
 // A row's key is mix64(stream + v * golden); a feature's bits are mix32(low(key) + f * golden) ^ high(key), and it is
 // kept when they are at least `threshold` (= p * 2^32). So owner and reader of a row draw the same mask.
 #include "common.h"
+#include "mix.h"
 
 namespace isthmus {
 namespace {
-
-inline uint64_t mix64(uint64_t h) {
-  h ^= h >> 30;
-  h *= 0xbf58476d1ce4e5b9ull;
-  h ^= h >> 27;
-  h *= 0x94d049bb133111ebull;
-  return h ^ (h >> 31);
-}
-
-inline uint32_t mix32(uint32_t h) {
-  h ^= h >> 16;
-  h *= 0x7feb352du;
-  h ^= h >> 15;
-  h *= 0x846ca68bu;
-  return h ^ (h >> 16);
-}
 
 // Everything by value and 32 bits wide like the hash: then the loop runs in vectors.
 template <typename T>
@@ -30,7 +15,7 @@ inline void dropout_row(const T* __restrict from, T* __restrict to, int width, u
   const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
 #pragma omp simd
   for (int f = 0; f < width; ++f) {
-    const uint32_t bits = mix32(low + (uint32_t)f * 0x9e3779b9u) ^ high;
+    const uint32_t bits = feature_bits(low, high, (uint32_t)f);
     const T value = from[f] > floor ? from[f] : floor;
     to[f] = bits >= threshold ? value * scale : T(0);
   }
@@ -41,8 +26,7 @@ void dropout(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint
              bool relu, T* out, int threads) {
   const T floor = relu ? T(0) : -std::numeric_limits<T>::infinity();
   for_each(rows, threads, [=](int64_t i) {
-    const uint64_t key = mix64(stream + (uint64_t)nodes[i] * 0x9e3779b97f4a7c15ull);
-    dropout_row(x + i * width, out + i * width, (int)width, key, threshold, scale, floor);
+    dropout_row(x + i * width, out + i * width, (int)width, key_of(stream, nodes[i]), threshold, scale, floor);
   });
 }
 

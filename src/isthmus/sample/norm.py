@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,15 +18,21 @@ class Norm:
     source: Tensor | None  # [n], of inner nodes
     halo: Tensor | None  # [h], of halo nodes
     add_self: bool
+    dtype: torch.dtype
 
     @staticmethod
     def of(name: str, degree: Tensor, halo_degree: Tensor, dtype: torch.dtype) -> Norm:
         match name:
             case "gcn":
                 inner, halo = ((d.to(dtype) + 1).rsqrt() for d in (degree, halo_degree))
-                return Norm(inner, inner, halo, add_self=True)
+                return Norm(inner, inner, halo, True, dtype)
             case "mean":
-                return Norm(1 / degree.to(dtype).clamp_min(1), None, None, add_self=False)
+                return Norm(1 / degree.to(dtype).clamp_min(1), None, None, False, dtype)
             case "sum":
-                return Norm(None, None, None, add_self=False)
+                return Norm(None, None, None, False, dtype)
         raise InputError(f"unknown norm {name!r}: use gcn, mean or sum")
+
+    def drawn(self, rows: Tensor, scale: Tensor) -> Norm:
+        """The same for some of the halo nodes (int64 [k]), whose rows count ``scale`` times (float64 [k])."""
+        halo = scale.to(self.dtype) if self.halo is None else self.halo[rows] * scale.to(self.dtype)
+        return replace(self, halo=halo)

@@ -1,0 +1,39 @@
+"""Memory for messages, kept from step to step: fresh pages would cost more than the rows that are written to them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_SPARE = 8  # a buffer is made by 1/8 larger than asked, because drawn messages differ a little from step to step
+
+
+class Buffers:
+    """Hands out tensors of any shape and takes them back. What was taken is the caller's until it is given back."""
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+        self._lent: dict[int, Tensor] = {}
+
+    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        size = dtype.itemsize
+        for extent in shape:
+            size *= extent
+        if not size:
+            return torch.empty(shape, dtype=dtype)
+        fitting = [i for i, memory in enumerate(self._free) if size <= memory.numel() <= 2 * size]
+        if fitting:
+            memory = self._free.pop(min(fitting, key=lambda i: self._free[i].numel()))
+        else:
+            outgrown = [i for i, memory in enumerate(self._free) if memory.numel() < size]
+            if outgrown:
+                self._free.pop(outgrown[0])
+            memory = torch.empty(size + size // _SPARE // 64 * 64, dtype=torch.uint8)
+        self._lent[memory.data_ptr()] = memory
+        return memory[:size].view(dtype).view(shape)
+
+    def give(self, tensor: Tensor) -> None:
+        """Takes a tensor back; one that was not lent here is left alone."""
+        memory = self._lent.pop(tensor.data_ptr(), None) if tensor.numel() else None
+        if memory is not None:
+            self._free.append(memory)

@@ -1,0 +1,103 @@
+"""The reader's half of a channel: decode, merge; and what it holds of the others' rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from isthmus.comm.buffers import Buffers
+from isthmus.comm.links import FORWARD, Ends, Links
+from isthmus.comm.select import Picks
+from isthmus.comm.stages import Add, Replace, Smooth, Stages
+from isthmus.comm.transport import Pending
+
+
+@dataclass
+class Message:
+    """The rows of all peers for one step: under way, or arrived and not yet due."""
+
+    sent: int  # the step at which it left
+    due: int  # the step at which it is used
+    links: Links
+    picks: Picks  # per peer: which of its rows came; None is all of them
+    width: int  # of a row
+    dtype: torch.dtype  # of a row
+    parts: list[Tensor]  # per peer, as coded
+    block: Tensor | None  # where all parts lie one after the other, if rows are used as they arrive
+    leaving: list[Tensor] = field(default_factory=list)  # what I sent, kept until it has left
+    pending: Pending | None = None
+
+
+class Reader:
+    """Holds, of every row that the links can carry, what the merge makes of the messages."""
+
+    def __init__(self, stages: Stages, direction: str, whole: Links, buffers: Buffers):
+        self.stages, self.direction, self.whole, self.buffers = stages, direction, whole, buffers
+        self.persistent = not isinstance(stages.merge, Replace)  # old rows are kept and updated
+        self.layout: Links | None = None  # of what is held; None before the first message
+        self.held_for = 0  # the step whose links those are
+        self.held = torch.empty(0)  # [rows, F]
+        self.updated = torch.empty(0, dtype=torch.int32)  # [rows], or one for all: the step they come from
+
+    def merge(self, message: Message) -> None:
+        if self.persistent:
+            self._update(message)
+        else:
+            self._replace(message)
+        self.held_for = message.due if self.direction == FORWARD else message.sent
+
+    def release(self) -> None:
+        """What is held will not be read again."""
+        if not self.persistent:
+            self.buffers.give(self.held)
+
+    def ages(self, step: int) -> Tensor:
+        """How many steps old the held rows are, one number per row or one for all."""
+        return step - self.updated
+
+    def _replace(self, message: Message) -> None:
+        block = message.block
+        if block is None:
+            ends = message.links.arriving(self.direction)
+            block = self.buffers.take((ends.ptr[-1], message.width), message.dtype)
+            for part, rows in zip(message.parts, ends.split(block), strict=True):
+                self.stages.encode.decode(part, rows)
+        self.held, self.layout = block, message.links
+        self.updated = torch.tensor([message.sent], dtype=torch.int32)
+
+    def _update(self, message: Message) -> None:
+        fresh = self.layout is None
+        ends = self.whole.arriving(self.direction)
+        if fresh:
+            wide = torch.float32 if message.dtype == torch.bfloat16 else message.dtype
+            self.layout = self.whole
+            self.held = torch.zeros(ends.ptr[-1], message.width, dtype=wide)
+            self.updated = torch.full((ends.ptr[-1],), message.sent, dtype=torch.int32)
+        came = message.links.arriving(self.direction)
+        updated = ends.split(self.updated)
+        for q, rows in enumerate(ends.split(self.held)):
+            picks, places = message.picks[q], None if came.places is None else came.places[q]
+            if picks is not None:
+                places = picks if places is None else places[picks.long()]
+            if len(message.parts[q]):
+                self._update_rows(message, message.parts[q], rows, places, fresh)
+                updated[q][slice(None) if places is None else places.long()] = message.sent
+
+    def _update_rows(self, message: Message, part: Tensor, rows: Tensor, places: Tensor | None, fresh: bool) -> None:
+        codec, merge = self.stages.encode, self.stages.merge
+        if not isinstance(merge, Smooth) or (fresh and not merge.from_zero):
+            codec.decode(part, rows, places, add=isinstance(merge, Add))
+            return
+        arrived = part
+        if not codec.lossless or part.dtype != rows.dtype:
+            arrived = self.buffers.take((len(part), message.width), rows.dtype)
+            codec.decode(part, arrived)
+        rows.lerp_(arrived, 1 - merge.decay)
+        self.buffers.give(arrived)
+
+
+def arriving_counts(ends: Ends, picks: Picks) -> list[int]:
+    """Rows that come from each peer."""
+    return [count if pick is None else len(pick) for count, pick in zip(ends.counts, picks, strict=True)]

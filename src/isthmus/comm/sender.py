@@ -1,0 +1,96 @@
+"""The sender's half of a channel: select, clip, encode; and what it remembers of the rows that its readers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm.buffers import Buffers
+from isthmus.comm.codec import Memory
+from isthmus.comm.links import FORWARD, Links
+from isthmus.comm.select import Picks
+from isthmus.comm.stages import Add, Stages
+
+NOTHING = torch.empty(0, dtype=torch.int32)
+
+
+@dataclass
+class Leaving:
+    """The rows of one peer: ``x[index]``, at ``places`` of the link's memory (None: all, in order)."""
+
+    x: Tensor
+    index: Tensor | None
+    places: Tensor | None
+
+    def take(self, picks: Tensor | None) -> Leaving:
+        """Only some of them."""
+        if picks is None:
+            return self
+        chosen = picks.long()
+        index = picks if self.index is None else self.index[chosen]
+        return Leaving(self.x, index, picks if self.places is None else self.places[chosen])
+
+    def __len__(self) -> int:
+        return len(self.x if self.index is None else self.index)
+
+    def rows(self) -> Tensor:
+        return self.x if self.index is None else kernels.gather_rows(self.x, self.index)
+
+
+class Sender:
+    """Turns this step's rows into one message per peer."""
+
+    def __init__(self, stages: Stages, direction: str, rank: int, whole: Links, buffers: Buffers):
+        self.stages, self.direction, self.rank, self.whole, self.buffers = stages, direction, rank, whole, buffers
+        self.delta = isinstance(stages.merge, Add)
+        self.remembers = stages.feedback or self.delta or stages.select.compares
+        self.memory: list[
+            Tensor
+        ] = []  # per peer: `Memory.base`, or a copy of what it holds for `select` to compare with
+
+    def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
+        """Forward: of inner rows [n, F] those a peer reads. Backward: of halo gradients [h, F] those it owns."""
+        if self.remembers and not self.memory:
+            wide = torch.float32 if rows.dtype == torch.bfloat16 else rows.dtype
+            counts = self.whole.leaving(self.direction).counts
+            self.memory = [torch.zeros(count, rows.shape[1], dtype=wide) for count in counts]
+        ends = links.leaving(self.direction)
+        places: Sequence[Tensor | None] = ends.places or [None] * len(ends.counts)
+        if self.direction == FORWARD:
+            return [Leaving(rows, index, place) for index, place in zip(links.send_rows, places, strict=True)]
+        rows = self._clipped(rows)
+        return [Leaving(part, None, place) for part, place in zip(ends.split(rows), places, strict=True)]
+
+    def select(self, blocks: list[Leaving], step: int) -> Picks:
+        """Which rows of each block leave; None is all of them."""
+        select = self.stages.select
+        if not select.compares:
+            return [None if select.by_clock(self.rank, step) else NOTHING] * len(blocks)
+        held = [m if b.places is None else m[b.places.long()] for m, b in zip(self.memory, blocks, strict=True)]
+        return select.by_value([block.rows() for block in blocks], held)
+
+    def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
+        """The message of a block; `key` names the draws of stochastic rounding."""
+        codec = self.stages.encode
+        if codec.lossless and block.index is None and not self.remembers:
+            return block.x  # the rows lie as they are to be sent
+        width, dtype = codec.form(block.x.shape[1], block.x.dtype)
+        message = self.buffers.take((len(block), width), dtype)
+        if self.stages.feedback or self.delta:
+            codec.encode(block.x, block.index, message, key, Memory(self.memory[peer], block.places, self.delta))
+            return message
+        codec.encode(block.x, block.index, message, key, None)
+        if self.remembers:
+            codec.decode(message, self.memory[peer], block.places)
+        return message
+
+    def _clipped(self, rows: Tensor) -> Tensor:
+        clip, workers = self.stages.clip, len(self.whole.send_rows)
+        if clip is None:
+            return rows
+        limit, norm = clip.threshold * workers**clip.power, float(rows.norm())
+        return rows if norm <= limit else rows * (limit / norm)

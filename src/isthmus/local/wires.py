@@ -1,0 +1,66 @@
+"""All channels of a worker: one per site and direction, made when first used."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from isthmus.comm import FORWARD, PROBE, Buffers, Channel, Ring, Stages, Transport
+from isthmus.comm.state import LinksOf, restore, state_of
+from isthmus.local.policy import Policy
+from isthmus.sample import Edges
+
+_EXACT = Stages()
+
+
+class Wires:
+    """The channels that the policy asks for, and exact ones for what must not depend on it."""
+
+    def __init__(self, transport: Transport, policy: Policy, whole: Edges, seed: int):
+        self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
+        self.buffers = Buffers()
+        self.channels: dict[tuple[int, str, bool], Channel] = {}
+        self.begin(0, False)
+
+    def begin(self, step: int, probe: bool) -> None:
+        self.step, self.probing = step, probe
+        self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
+
+    def channel(self, site: int, direction: str, exact: bool) -> Channel:
+        key = (site, direction, exact)
+        if key not in self.channels:
+            stages = self.policy.forward if direction == FORWARD else self.policy.backward
+            stages = _EXACT if exact else stages
+            about = (self.transport, stages, self.whole.links, site, direction, self.seed, self.buffers)
+            self.channels[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
+        return self.channels[key]
+
+    def measure(self, channel: Channel, rows: Tensor, edges: Edges, held: Tensor | None) -> None:
+        """Compares what is held with what an exact exchange of `rows` gives, if this is a step of probing."""
+        if not self.probing or held is None or channel.reader.layout is not edges.links:
+            return
+        fresh_way = self.channel(channel.site, channel.direction, exact=True)
+        fresh_way.post(self.step, rows, edges.links, PROBE)
+        fresh = fresh_way.take(self.step)
+        if fresh is not None:
+            gap = (held.double() - fresh.double()).square().sum()
+            self.errors[channel.site, channel.direction] = float(gap), float(fresh.double().square().sum())
+
+    def state(self) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        for (site, direction, exact), channel in self.channels.items():
+            if not exact and not channel.stages.stateless:
+                state |= {f"{site}.{direction}.{name}": tensor for name, tensor in state_of(channel).items()}
+        return state
+
+    def restore(self, state: dict[str, Tensor], links_of: LinksOf) -> None:
+        by_channel: dict[tuple[int, str], dict[str, Tensor]] = {}
+        for name, tensor in state.items():
+            at, way, rest = name.split(".", 2)
+            by_channel.setdefault((int(at), way), {})[rest] = tensor
+        for (site, direction), part in by_channel.items():
+            restore(self.channel(site, direction, exact=False), part, links_of)
+
+    def drain(self) -> None:
+        """Waits for every transfer that is under way."""
+        for channel in self.channels.values():
+            channel.drain()

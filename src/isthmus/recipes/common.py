@@ -1,0 +1,44 @@
+"""Options that every recipe has, and what they make of a channel's stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.comm import codec
+from isthmus.errors import InputError
+from isthmus.local import Savings
+from isthmus.recipes.base import Option, Settings
+
+BITS = (32, 16, "bf16", "fp16", 8, 4, 2)
+AS_PUBLISHED = "as-published"
+
+CODED = {
+    "bits": Option(32, "bits per value on the wire: 32 (as is), 16 = bf16, fp16, 8, 4 or 2", BITS),
+    "bits_gradients": Option("as bits", "the same for gradients, if it shall differ", ("as bits", *BITS)),
+    "rounding": Option("nearest", "of coded values: nearest or stochastic", ("nearest", "stochastic")),
+    "feedback": Option(False, "what coding left out of one message is added to the next"),
+    "seed": Option(None, "of the recipe's draws; default: the seed of the run"),
+}
+INHERITED = {
+    "savings": Option(
+        "inherited",
+        "inherited: all that change nothing (as in exact); as-published: none (as in vanilla)",
+        ("inherited", AS_PUBLISHED),
+    ),
+}
+NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False)
+
+
+def savings(settings: Settings) -> Savings:
+    return NO_SAVINGS if settings["savings"] == AS_PUBLISHED else Savings()
+
+
+def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The encode and feedback stages of features, and of gradients."""
+    bits, rounding, feedback = settings["bits"], settings["rounding"], settings["feedback"]
+    of_gradients = bits if settings["bits_gradients"] == "as bits" else settings["bits_gradients"]
+    codecs = codec(bits, rounding), codec(of_gradients, rounding)
+    if all(each.lossless for each in codecs) and (feedback or rounding == "stochastic"):
+        raise InputError("rows are sent as they are: rounding and feedback need bits (or bits_gradients) below 32")
+    forward, backward = ({"encode": each, "feedback": feedback and not each.lossless} for each in codecs)
+    return forward, backward

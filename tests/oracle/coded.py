@@ -1,0 +1,87 @@
+"""Rows of few bits (CDFGNN eqs. 22–23, with 2^B − 1 steps between a row's extremes), and error feedback."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from oracle.partition_parallel import BACKWARD, FORWARD, Policy, Rows
+
+from isthmus import kernels
+
+
+def nearest(x: np.ndarray, bits: int) -> np.ndarray:
+    """What is read back of rows [k, F]: lo + q · unit, with lo and unit sent as float32."""
+    low, high = x.min(1, keepdims=True), x.max(1, keepdims=True)
+    lo, unit = (v.astype(np.float32).astype(float) for v in (low, (high - low) / (2**bits - 1)))
+    q = np.divide(x - lo, unit, out=np.zeros_like(x), where=unit > 0)
+    return lo + np.clip(np.rint(q), 0, 2**bits - 1) * unit
+
+
+def stochastic(x: np.ndarray, bits: int, key: int) -> np.ndarray:
+    """The same with random rounding. The draw is that of the program."""
+    rows = torch.from_numpy(np.ascontiguousarray(x))
+    return kernels.unpack_rows(kernels.pack_rows(rows, bits, stream=key), bits, torch.empty_like(rows)).numpy()
+
+
+def bf16(x: np.ndarray) -> np.ndarray:
+    """The upper half of a float32, rounded to the nearest, ties to even."""
+    words = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    rounded = (words + np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(float)
+
+
+def fp16(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32).astype(np.float16).astype(float)
+
+
+class Coded:
+    """A wire: what is read back of rows. With feedback, y = x + e is sent, and e = y − read(y) goes into the next."""
+
+    def __init__(
+        self,
+        bits: int | str,
+        bits_gradients: int | str | None = None,
+        rounding: str = "nearest",
+        feedback: bool = False,
+        seed: int = 0,
+    ):
+        self.bits = {FORWARD: bits, BACKWARD: bits if bits_gradients is None else bits_gradients}
+        self.rounding, self.feedback, self.seed = rounding, feedback, seed
+        self.errors: dict[tuple[int, int, int, int], dict[int, np.ndarray]] = {}  # per link, by node
+
+    def __call__(self, t: int, site: int, way: int, q: int, r: int, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        sender, reader = (q, r) if way == FORWARD else (r, q)
+        key = kernels.stream(self.seed, t, site, way, sender, reader)
+        if not self.feedback or self.bits[way] == 32:
+            return self.read(rows, self.bits[way], key)
+        left = self.errors.setdefault((site, way, q, r), {})
+        y = rows + np.array([left.get(int(node), np.zeros(rows.shape[1])) for node in ids])
+        read = self.read(y, self.bits[way], key)
+        left.update(zip(ids.tolist(), y - read, strict=True))
+        return read
+
+    def read(self, rows: np.ndarray, bits: int | str, key: int) -> np.ndarray:
+        match bits:
+            case 32:
+                return rows
+            case 16 | "bf16":
+                return bf16(rows)
+            case "fp16":
+                return fp16(rows)
+        return nearest(rows, int(bits)) if self.rounding == "nearest" else stochastic(rows, int(bits), key)
+
+
+class Ring(Policy):
+    """CAGNET 1D: blocks go round a ring forward; backward a sum goes round for each owner, and is coded at each hop.
+
+    The sum for q begins at worker q + 1 and passes every other worker before it ends at q.
+    """
+
+    def gradients(self, t: int, site: int, rows: Rows) -> Rows:
+        total = np.zeros_like(rows[0])
+        for q in range(self.links.size):
+            ids = np.nonzero(self.links.owner == q)[0]
+            for hop in range(1, self.links.size):
+                r = (q + hop) % self.links.size
+                total[ids] = self.wire(t, site, BACKWARD, q, r, total[ids] + rows[r][ids], ids)
+        return [total]

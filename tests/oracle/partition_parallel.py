@@ -1,0 +1,152 @@
+"""Partition-parallel training, literally (BNS-GCN sec. 3.1): n workers in one process, dense, gradients by hand.
+
+Worker r owns the nodes V_r and reads the halo nodes B_r. At layer l, with S^l what is exchanged of it:
+
+    T_i = Σ_{j ∈ V_r} P_ij w_ij S_j + Σ_{j ∈ B_r} P_ij w_ij seen^r_j           for i in V_r
+    g^r_j = Σ_{i ∈ V_r} P_ij w_ij D_i for j in B_r,   dS_j = Σ_{i ∈ V_r} P_ij w_ij D_i + Σ_r arrived^r_j
+
+with D the gradient by T. A policy says what is seen of S and what arrives of g: the systems differ in that alone.
+S^l is the layer's input H^l, or its narrow side H^l Wᵀ: then site 0 is exact, since P X is computed once per run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from oracle.full_graph import propagation, softmax
+
+from isthmus.graph.graph import Graph
+from isthmus.partition import Book
+
+FORWARD, BACKWARD = 1, 0
+Rows = list[np.ndarray]  # per reader r, [N, F]: rows of its halo nodes (or their gradients); other rows are zero
+Wire = Callable[[int, int, int, int, int, np.ndarray, np.ndarray], np.ndarray]
+
+
+class Links:
+    """Who owns what, and which rows r reads of q, in the order in which they cross."""
+
+    def __init__(self, graph: Graph, book: Book):
+        self.graph, self.size = graph, book.num_parts
+        self.owner = np.empty(graph.num_nodes, dtype=int)
+        self.rows: dict[tuple[int, int], np.ndarray] = {}  # of (owner, reader): original ids
+        for r in range(self.size):
+            part = book.part(r)
+            self.owner[part.nodes] = r
+            for q in range(self.size):
+                self.rows[q, r] = np.array(part.halo_nodes[part.halo_ptr[q] : part.halo_ptr[q + 1]])
+
+    @cached_property
+    def adjacency(self) -> np.ndarray:
+        """bool [N, N]: row i reads column j."""
+        return propagation(self.graph, "sage") > 0
+
+    @property
+    def crossing(self) -> np.ndarray:
+        """bool [N, N]: i and j have different owners."""
+        return self.owner[:, None] != self.owner[None, :]
+
+
+class Policy:
+    """Exact: every row of every link, as it is, now. Others change one of the four."""
+
+    def __init__(self, links: Links, wire: Wire | None = None):
+        self.links = links
+        self.wire = wire or (lambda t, site, way, q, r, rows, ids: rows)  # what is read back of what was written
+
+    def drawn(self, t: int, q: int, r: int) -> np.ndarray:
+        """The nodes whose rows r reads of q at step t."""
+        return self.links.rows[q, r]
+
+    def weights(self, t: int) -> np.ndarray | float:
+        """w: what an edge counts at step t."""
+        return 1.0
+
+    def features(self, t: int, site: int, rows: Rows) -> Rows:
+        """What each reader uses at step t, of the rows that their owners have then."""
+        return self.cross(t, site, FORWARD, rows)
+
+    def gradients(self, t: int, site: int, rows: Rows) -> Rows:
+        """What owners add at step t, from each reader, of the gradients that readers have then."""
+        return self.cross(t, site, BACKWARD, rows)
+
+    def cross(self, t: int, site: int, way: int, rows: Rows) -> Rows:
+        """All links at once."""
+        read = [np.zeros_like(block) for block in rows]
+        for q, r in self.links.rows:
+            ids = self.drawn(t, q, r)
+            if len(ids):
+                read[r][ids] = self.wire(t, site, way, q, r, rows[r][ids], ids)
+        return read
+
+
+class Training:
+    """One run. weights: W^1, b^1, W^2, b^2, … as in full_graph.py; `losses` has that of every step so far."""
+
+    def __init__(self, graph: Graph, model: str, weights: list[np.ndarray], lr: float, policy: Policy, narrow: bool):
+        self.graph, self.model, self.lr, self.policy, self.narrow = graph, model, lr, policy, narrow
+        self.weights, self.p = [w.copy() for w in weights], propagation(graph, model)
+        links = policy.links
+        self.mine = [links.owner[:, None] == r for r in range(links.size)]  # [N, 1] each
+        self.losses: list[float] = []
+
+    def run(self, steps: int) -> list[float]:
+        for t in range(steps):
+            self.step(t)
+        return self.losses
+
+    def aggregate(self, t: int, site: int, s: np.ndarray) -> np.ndarray:
+        if site == 0 and self.narrow:
+            return self.p @ s
+        seen = self.policy.features(t, site, [np.where(mine, 0, s) for mine in self.mine])
+        w = self.p * self.policy.weights(t)
+        return sum(np.where(mine, w @ np.where(mine, s, rows), 0) for mine, rows in zip(self.mine, seen, strict=True))
+
+    def spread(self, t: int, site: int, d: np.ndarray) -> np.ndarray:
+        """dS of D."""
+        w = self.p * self.policy.weights(t)
+        back = [w.T @ np.where(mine, d, 0) for mine in self.mine]
+        halo = [np.where(mine, 0, rows) for mine, rows in zip(self.mine, back, strict=True)]
+        own = sum(np.where(mine, rows, 0) for mine, rows in zip(self.mine, back, strict=True))
+        return own + sum(self.policy.gradients(t, site, halo))
+
+    def halves(self, layer: int) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+        """W_self (None for gcn), the W of the aggregated rows, b."""
+        w, b = self.weights[2 * layer], self.weights[2 * layer + 1]
+        width = w.shape[1] // 2
+        return (None, w, b) if self.model == "gcn" else (w[:, :width], w[:, width:], b)
+
+    def transforms_first(self, layer: int) -> bool:
+        w = self.halves(layer)[1]
+        return self.narrow and layer > 0 and w.shape[0] <= w.shape[1]
+
+    def step(self, t: int) -> None:
+        train, layers = self.graph.train_mask[:, 0], range(len(self.weights) // 2)
+        n, z, inputs, means = train.sum(), self.graph.x, [], []
+        for layer in layers:
+            h = z if layer == 0 else np.maximum(z, 0)
+            w_self, w, b = self.halves(layer)
+            if self.transforms_first(layer):
+                means.append(h)
+                z = self.aggregate(t, layer, h @ w.T) + b
+            else:
+                means.append(self.aggregate(t, layer, h))  # as it was used, old rows included
+                z = means[-1] @ w.T + b
+            z = z if w_self is None else z + h @ w_self.T
+            inputs.append(h)
+        q = softmax(z)
+        self.losses.append(float(-np.log(q[train, self.graph.y[train]]).sum() / n))
+        j = (q - np.eye(self.graph.num_classes)[self.graph.y]) * train[:, None] / n
+        gradients: list[np.ndarray] = []
+        for layer in reversed(layers):
+            (w_self, w, _), first = self.halves(layer), self.transforms_first(layer)
+            d = self.spread(t, layer, j) if first else j
+            of_w = d.T @ means[layer]
+            of_w = of_w if w_self is None else np.concatenate([j.T @ inputs[layer], of_w], 1)
+            gradients = [of_w, j.sum(0), *gradients]
+            if layer:
+                back = d @ w if first else self.spread(t, layer, j @ w)
+                j = (back if w_self is None else back + j @ w_self) * (inputs[layer] > 0)
+        self.weights = [w - self.lr * g for w, g in zip(self.weights, gradients, strict=True)]
