@@ -308,6 +308,26 @@ def verify(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    page: Annotated[
+        Path | None, typer.Option("--out", help="Default: RUN/report.html; report.html here for several runs.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about one or several runs: curves, time, bytes, partition, options.
+
+    Example: isthmus report runs/1 runs/2 --out report.html
+    """
+    from isthmus.report import overview, read_runs, write
+
+    found = read_runs(runs)
+    page = page or (runs[0] if len(found) == 1 else Path()) / "report.html"
+    write(found, page)
+    _show({"page": str(page), "runs": overview(found)}, f"wrote {escape(str(page))}", as_json)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what this installation has, what is slow, and why.
 

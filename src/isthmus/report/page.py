@@ -1,0 +1,81 @@
+"""The page: runs → one HTML file that needs nothing else, no network and no library."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import isthmus
+from isthmus.errors import InputError
+from isthmus.report import sections, tables
+from isthmus.report.run import Run
+from isthmus.report.text import count, escape
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The whole document."""
+    style, script = (resources.files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    parts = (
+        ("Learning", sections.learning(runs)),
+        ("Where the time went", sections.times(runs)),
+        ("What crossed the links in a step", sections.traffic(runs)),
+        ("Rows and their age", sections.rows(runs)),
+        ("The partition", sections.partition(runs)),
+        ("Options", tables.options_of(runs)),
+    )
+    body = "".join(f"<section><h2>{heading}</h2>{content}</section>" for heading, content in parts if content)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)} · isthmus</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<header><h1>{escape(title)}</h1><p class="lead">{_lead(runs)}</p></header>
+{tables.glance(runs)}
+{body}
+<footer>isthmus report {escape(isthmus.__version__)}</footer>
+</main>
+<div id="tip" role="status" hidden></div>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write(runs: Sequence[Run], out: Path) -> None:
+    """Writes the page, whole or not at all."""
+    building = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        building.write_bytes(page(runs).encode("utf-8", "replace"))  # json may hold halves of characters
+        building.replace(out)
+    except OSError as error:
+        building.unlink(missing_ok=True)
+        raise InputError(f"cannot write {out} ({error.strerror}): give another --out") from error
+
+
+def _policy(script: str) -> str:
+    """Nothing is fetched, and no script runs but the page's own, whatever a run folder holds."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    graphs = list(dict.fromkeys(run.graph for run in runs))
+    on = escape(graphs[0] if len(graphs) == 1 else f"{len(graphs)} graphs")
+    if len(runs) > 1:
+        return f"on {on}"
+    shape = runs[0].config.get("model")
+    model = f"{escape(shape.get('model', 'model'))} on " if isinstance(shape, dict) else ""
+    return f"{model}{on}, recipe {escape(runs[0].recipe)}, {count(runs[0].steps_done)} steps"

@@ -1,0 +1,88 @@
+"""The page in a real browser: it opens, the plots are there, nothing is complained about and nothing is fetched."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from graphs import community_graph, cut
+from report.folders import run_folder
+
+from isthmus.report import read_runs, write
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+playwright = pytest.importorskip("playwright.sync_api", reason="no driver: pip install playwright")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+
+WIDE, NARROW = {"width": 1200, "height": 900}, {"width": 360, "height": 700}
+
+
+@pytest.fixture
+def browser():
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def address(tmp_path) -> str:
+    """A page about three runs: with worker logs and old rows, unfinished, hostile."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    folders = [
+        run_folder(tmp_path / "stale", workers=2, age=2, parts=str(book.folder)),
+        run_folder(tmp_path / "vanilla", recipe="vanilla", finished=False, parts=str(book.folder)),
+        run_folder(tmp_path / ("long-" * 20), graph="<script>alert(1)</script>", workers=2),
+    ]
+    write(read_runs(folders), tmp_path / "report.html")
+    return (tmp_path / "report.html").as_uri()
+
+
+def opened(browser, address, complaints, viewport=WIDE, scheme="light"):
+    tab = browser.new_page(viewport=viewport, color_scheme=scheme)
+    tab.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: (complaints.append("a dialog"), dialog.dismiss()))
+    tab.on("request", lambda request: request.url == address or complaints.append(f"fetched {request.url}"))
+    tab.goto(address)
+    return tab
+
+
+def test_the_page_opens(browser, address):
+    complaints: list[str] = []
+    tab = opened(browser, address, complaints)
+    assert tab.title() == "3 runs · isthmus"
+    boxes = [chart.bounding_box() for chart in tab.query_selector_all("svg")]
+    assert len(boxes) == 4 + 2 + 2 + 2 + 2
+    assert all(box["width"] > 300 and box["height"] > 20 for box in boxes)
+    lines = tab.query_selector_all("svg.lines .line path")
+    assert sum(line.evaluate("path => path.getTotalLength()") > 50 for line in lines) >= 12
+    assert lines[0].evaluate("path => getComputedStyle(path).stroke") == "rgb(0, 114, 178)"
+    assert complaints == []
+
+
+def test_the_pointer_shows_values(browser, address):
+    complaints: list[str] = []
+    tab = opened(browser, address, complaints)
+    assert tab.locator("#tip").is_hidden()
+    box = tab.locator("svg.lines").first.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 20, box["y"] + box["height"] / 2)
+    assert tab.locator("#tip").is_visible()
+    assert "stale0.2500 at step 4vanilla0.2500 at step 4" in tab.locator("#tip").text_content()
+    assert tab.locator("svg.lines .at.shown").count() == 3
+    tab.mouse.move(2, 2)
+    assert tab.locator("#tip").is_hidden()
+    assert complaints == []
+
+
+def test_dark_narrow_and_on_paper(browser, address):
+    complaints: list[str] = []
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = opened(browser, address, complaints, scheme="dark")
+    assert dark.evaluate(paper) == "rgb(18, 23, 29)"
+    dark.emulate_media(media="print")
+    assert dark.evaluate(paper) == "rgb(255, 255, 255)"
+    assert dark.pdf(format="A4").startswith(b"%PDF")
+    narrow = opened(browser, address, complaints, viewport=NARROW)
+    assert narrow.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    assert complaints == []
