@@ -9,7 +9,7 @@ import pytest
 
 import isthmus
 
-ROOMS = ["kernels", "graph", "partition", "comm", "sample", "local", "nn", "engine", "recipes", "launch", "report", "cli"]
+ROOMS = "kernels graph partition comm sample local nn engine recipes launch report cli".split()
 SOURCE = Path(isthmus.__file__).parent
 
 
