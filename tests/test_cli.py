@@ -288,7 +288,7 @@ def test_doctor(isthmus, monkeypatch):
     assert "C++" in isthmus("doctor")[1]
 
 
-@pytest.mark.parametrize("command", ["partition", "inspect", "train", "verify", "doctor"])
+@pytest.mark.parametrize("command", ["partition", "inspect", "train", "verify", "predict", "doctor"])
 def test_help_shows_an_example(isthmus, command):
     status, said, _ = isthmus(command, "--help")
     assert status == 0

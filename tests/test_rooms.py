@@ -9,7 +9,20 @@ import pytest
 
 import isthmus
 
-ROOMS = "kernels graph partition comm sample local nn engine recipes launch report cli".split()
+ROOMS = [
+    "kernels",
+    "graph",
+    "partition",
+    "comm",
+    "sample",
+    "local",
+    "nn",
+    "engine",
+    "recipes",
+    "launch",
+    "report",
+    "cli",
+]
 SOURCE = Path(isthmus.__file__).parent
 
 

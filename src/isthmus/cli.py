@@ -59,7 +59,7 @@ def main() -> None:
         err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
         status = 2
     if status == 130:
-        err.print("interrupted; a run goes on from its last checkpoint with --resume")
+        err.print("interrupted; a training run goes on from its last checkpoint with --resume")
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         leave(status)
     sys.exit(status)
@@ -325,6 +325,47 @@ def report(
     page = page or (runs[0] if len(found) == 1 else Path()) / "report.html"
     write(found, page)
     _show({"page": str(page), "runs": overview(found)}, f"wrote {escape(str(page))}", as_json)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder: its best weights by validation score are used.")],
+    out_file: Annotated[
+        Path, typer.Option("--out", help="X.npy (for several things X.class.npy, X.score.npy, …) or X.parquet.")
+    ],
+    what: Annotated[
+        list[str] | None, typer.Option(help="class, score, scores, embedding: several by comma; default class,score.")
+    ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(help="Only these, in this order: original ids, one per line or .npy.")
+    ] = None,
+    parts: Annotated[Path | None, typer.Option(help="The run's parts folder, if it was moved.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    threads: Threads = None,
+    timeout: Timeout = 300.0,
+    as_json: Json = False,
+) -> None:
+    """Write class, score or embedding of every node, in original ids.
+
+    Example: isthmus predict runs/1 --out nodes.parquet
+
+    Under torchrun or srun the same command joins the ranks it is given.
+    """
+    from isthmus.engine import PredictConfig
+    from isthmus.launch.start import launch_prediction
+
+    names = tuple(name.strip() for text in what or ["class,score"] for name in text.split(","))
+    listed, moved = (None if path is None else str(path) for path in (nodes, parts))
+    asked = PredictConfig(str(run), str(out_file), names, listed, overwrite)
+    result = launch_prediction(asked, moved, threads, timeout)
+    if not result:
+        return
+    table = Table(title=f"{result['graph']}: predicted on {result['workers']} worker(s)", show_header=False)
+    table.add_row("nodes", f"{result['rows']:,}")
+    table.add_row("weights", f"of step {result['step']}, the best by validation score")
+    for name in result["files"]:
+        table.add_row("written", escape(name))
+    _show(result, table, as_json)
 
 
 @app.command()

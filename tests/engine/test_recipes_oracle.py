@@ -333,7 +333,7 @@ def test_boundary_sampling_is_unbiased_and_sends_its_share(tmp_path):
         judged += drawn.sum()
         beyond += (off[drawn] > 2 * error[drawn]).sum()
         assert (off[drawn] <= 4 * error[drawn]).all()
-    # A row of a link is in all aggregations of its readers, so these are some 23 independent trials, 5 % beyond 2 errors.
+    # All readers of a row share its draw: these are some 23 independent trials, of which 5 % are beyond 2 errors.
     assert judged > 80
     assert beyond <= 0.25 * judged
     halo = sum(part.halo for part in book.parts)

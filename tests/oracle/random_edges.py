@@ -28,12 +28,19 @@ class RandomEdges(Policy):
     def __init__(self, links: Links, rate: float, among: str, seed: int = 0, wire: Wire | None = None):
         super().__init__(links, wire)
         self.seed, self.symmetric = seed, links.graph.symmetric
+        self.masks: dict[int, np.ndarray] = {}
         cut = links.adjacency & links.crossing
         self.droppable = cut if among == "boundary" else links.adjacency
         self.p = rate if among == "boundary" else 1 - (1 - rate) * cut.sum() / links.adjacency.sum()
 
     def kept(self, t: int) -> np.ndarray:
-        """bool [N, N]: the droppable edges that stay; both directions of an undirected edge share their fate."""
+        """bool [N, N]: the droppable edges that stay; drawn once per step."""
+        if t not in self.masks:
+            self.masks = {t: self.draw(t)}
+        return self.masks[t]
+
+    def draw(self, t: int) -> np.ndarray:
+        """Both directions of an undirected edge share their fate."""
         n = len(self.links.owner)
         i, j = np.meshgrid(np.arange(n, dtype=np.uint64), np.arange(n, dtype=np.uint64), indexing="ij")
         a, b = (np.minimum(i, j), np.maximum(i, j)) if self.symmetric else (i, j)

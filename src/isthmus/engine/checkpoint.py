@@ -118,6 +118,19 @@ def _building(run: Path, step: int) -> Path:
     return run / "checkpoints" / f".step-{step}"
 
 
+def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
+    """Progress, best weights and identity of the newest checkpoint, for using a run's model without its optimizer."""
+    steps = _steps(run)
+    if not steps:
+        raise InputError(f"{run} has no checkpoint: give the folder of a run that was trained")
+    folder = run / "checkpoints" / f"step-{steps[-1]}"
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        return Progress(**state["progress"]), load_file(folder / "best.safetensors"), state["identity"]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise InputError(f"{folder} is damaged ({error}): delete it, and the checkpoint before it is used") from error
+
+
 def _steps(run: Path) -> list[int]:
     folders = (run / "checkpoints").glob("step-*") if (run / "checkpoints").is_dir() else ()
     return sorted(int(folder.name.removeprefix("step-")) for folder in folders)

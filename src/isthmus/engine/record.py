@@ -90,6 +90,11 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise InputError(f"{folder} holds an earlier run: give another --out, or --resume to go on with it")
     if not (folder / "config.json").exists() and resume:
         raise InputError(f"{folder} holds no run to resume: leave --resume out, or give the run's own --out")
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """A folder that is there and can be written to, or can be made."""
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")

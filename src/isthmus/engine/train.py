@@ -31,6 +31,7 @@ from isthmus.engine.record import (
 )
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.task import check_metric, default_metric
+from isthmus.engine.trained import class_name
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Policy
@@ -123,6 +124,7 @@ class _Run:
         self.record.begin(
             {
                 **self.config.as_dict(),
+                "model_class": class_name(self.model),
                 "graph": self.book.name,
                 "parts": str(self.book.folder.resolve()),
                 "workers": self.transport.size,

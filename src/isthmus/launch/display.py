@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +14,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from isthmus.comm import Transport
 from isthmus.engine import TrainConfig
 from isthmus.partition import Book
+
+
+@contextmanager
+def counting(title: str, transport: Transport) -> Iterator[Callable[[int, int], None] | None]:
+    """Shows how much of known work is done, (done, total), on worker 0 only."""
+    console = Console(file=sys.stderr)
+    if transport.rank != 0:
+        yield None
+    elif not console.is_terminal:
+        print(title, file=sys.stderr, flush=True)
+        yield None
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(title, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class Display:

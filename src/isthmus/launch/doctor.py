@@ -19,7 +19,7 @@ from isthmus.partition import metis
 EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and pyg: datasets"),
     "ogb": ("ogb", "downloading ogb: datasets"),
-    "pyarrow": ("parquet", "folders of Parquet files"),
+    "pyarrow": ("parquet", "Parquet files"),
 }
 
 

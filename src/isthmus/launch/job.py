@@ -11,16 +11,16 @@ import torch
 
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport, default_backend
-from isthmus.engine import TrainConfig, train
+from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
-from isthmus.launch.display import Display
+from isthmus.launch.display import Display, counting
 from isthmus.launch.place import Place, threads_for
 from isthmus.partition import Book
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run on the parts of a folder. `kind` is train or verify."""
+    """A run on the parts of a folder. `kind` is train, verify or predict; `config` is that of the training."""
 
     kind: str
     parts: str
@@ -30,6 +30,7 @@ class Job:
     threads: int | None = None
     timeout: float = 300.0
     quiet: bool = False
+    prediction: PredictConfig | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -37,7 +38,8 @@ class Job:
     @staticmethod
     def from_json(text: str) -> Job:
         values = json.loads(text)
-        return Job(**{**values, "config": TrainConfig.from_dict(values["config"])})
+        asked = values["prediction"] and PredictConfig(**values["prediction"])
+        return Job(**{**values, "config": TrainConfig.from_dict(values["config"]), "prediction": asked})
 
 
 def join(place: Place, timeout: float) -> Transport:
@@ -51,15 +53,18 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     book = Book.read(job.parts)
-    recipe = recipes.find(job.config.recipe)
+    policy = recipes.find(job.config.recipe).policy(job.config.options)
     if job.kind == "verify":
         return verify(book, job.config, transport)
+    if job.prediction is not None:
+        with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
+            return predict(book, job.prediction, transport, policy=policy, progress=count)
     with Display(job.config, book, transport, quiet=job.quiet) as display:
         result = train(
             book,
             job.config,
             transport,
-            policy=recipe.policy(job.config.options),
+            policy=policy,
             out=None if job.out is None else Path(job.out),
             resume=job.resume,
             watch=display.show,

@@ -30,7 +30,7 @@ def start(job: Job, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="isthmus-") as folder:
         processes = [_spawn(job, rank, workers, store.port, folder) for rank in range(workers)]
         try:
-            _watch(processes, Path(folder))
+            _watch(processes, Path(folder), AGAIN if job.kind == "train" else "start it again")
         finally:
             _end(processes)
         return json.loads((Path(folder) / "summary").read_text())
@@ -56,7 +56,7 @@ def _spawn(job: Job, rank: int, size: int, port: int, answers: str) -> subproces
     return subprocess.Popen([sys.executable, "-m", "isthmus.launch.worker"], env=environ, stdin=subprocess.DEVNULL)
 
 
-def _watch(processes: list[subprocess.Popen], answers: Path) -> None:
+def _watch(processes: list[subprocess.Popen], answers: Path, again: str) -> None:
     """Returns when all have ended well; raises at the first that did not, once the others had time to speak."""
     failed_at: float | None = None
     while any(process.poll() is None for process in processes):
@@ -73,7 +73,7 @@ def _watch(processes: list[subprocess.Popen], answers: Path) -> None:
     if failed:
         # A worker that died without a word is the cause; those that lost it are its consequence.
         rank = min(failed, key=lambda r: (r in said, r))
-        raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}; {AGAIN}")
+        raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}; {again}")
 
 
 def _how(code: int) -> str:

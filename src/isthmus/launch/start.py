@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.comm import Hub
+from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder
+from isthmus.engine.trained import Trained
 from isthmus.errors import InputError
 from isthmus.launch import local
 from isthmus.launch.job import Job, join, run
@@ -40,6 +42,20 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
             f"use --workers {found}, or partition again with --parts {count}"
         )
     return run(job, Hub(1).transport(0)) if count == 1 else local.start(job, count)
+
+
+def launch_prediction(
+    asked: PredictConfig, parts: str | None = None, threads: int | None = None, timeout: float = 300.0
+) -> dict[str, Any]:
+    """Predicts with a worker for each part of the run, `parts` saying where they are if they were moved."""
+    trained = Trained.read(asked.run)
+    book = trained.book(parts)
+    place = detect()
+    if place is None or place.rank == 0:
+        check_files(asked, book)
+    folder = str(book.folder)
+    job = Job("predict", folder, trained.config, threads=threads, timeout=timeout, prediction=asked)
+    return launch(job, folder, None)
 
 
 def _check(job: Job) -> None:

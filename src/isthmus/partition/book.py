@@ -19,7 +19,7 @@ from isthmus.graph.graph import SparseRows
 
 FORMAT = "isthmus-parts"
 VERSION = 1
-_HEADERS = (
+HEADERS = (
     threading.Lock()
 )  # numpy reads them with ast, which fails in two threads of Python 3.11 (workers may be threads)
 _AGAIN = "write the parts again with `isthmus partition`"
@@ -198,10 +198,10 @@ class Book:
     def _array(self, index: int, name: str) -> np.ndarray:
         path = self._path(index, name)
         try:
-            with _HEADERS, path.open("rb") as file:
+            with HEADERS, path.open("rb") as file:
                 np.lib.format.read_magic(file)
                 empty = 0 in np.lib.format.read_array_header_1_0(file)[0]
-            with _HEADERS:
+            with HEADERS:
                 return np.load(
                     path, mmap_mode=None if empty else "r", allow_pickle=False
                 )  # an empty file maps to nothing

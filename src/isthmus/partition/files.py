@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,44 @@ def check_target(out: Path, *, replace: bool, ours: Callable[[Path], bool], what
         raise InputError(f"{out} exists and is not {what}: choose another --out")
     if not replace:
         raise InputError(f"{out} already holds {what}: choose another --out, or add --overwrite")
+
+
+@contextmanager
+def files_at_once(targets: Sequence[Path], *, replace: bool) -> Iterator[list[Path]]:
+    """Paths to write to; they take the targets' names when the block ends well, and are removed when it does not.
+
+    All targets are in one folder. What a killed process leaves is hidden, and the next one to the same targets
+    removes it.
+    """
+    check_free(targets, replace=replace)
+    parent = targets[0].parent
+    parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{targets[0].name}.unfinished-"
+    _sweep(parent, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock = _lock(folder)
+    try:
+        paths = [folder / target.name for target in targets]
+        yield paths
+        for path in paths:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        check_free(targets, replace=replace)  # again: they may have come into being meanwhile
+        for path, target in zip(paths, targets, strict=True):
+            path.replace(target)
+        sync_folder(parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def check_free(targets: Sequence[Path], *, replace: bool) -> None:
+    """Refuse files that must not be written over."""
+    for target in targets:
+        if target.is_dir():
+            raise InputError(f"{target} is a folder: give a file's name as --out")
+        if target.exists() and not replace:
+            raise InputError(f"{target} exists already: choose another --out, or add --overwrite")
 
 
 def sync_folder(path: Path) -> None:

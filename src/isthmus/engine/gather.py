@@ -1,0 +1,57 @@
+"""Rows brought to worker 0 by original id, whoever owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.comm import Transport, Where
+from isthmus.engine.predictions import Column
+
+WHERE = Where("predictions", "gather", 0)
+
+
+class OwnRows:
+    """What a worker computed of its n inner nodes: logits [n, C] and embeddings [n, H]."""
+
+    def __init__(self, nodes: np.ndarray, logits: Tensor, embeddings: Tensor, transport: Transport):
+        self.logits, self.embeddings, self.transport = logits, embeddings, transport
+        self.order = np.argsort(nodes)
+        self.ranked = nodes[self.order]
+
+    def gather(self, ids: np.ndarray, columns: Sequence[Column]) -> dict[str, np.ndarray]:
+        """The columns of k nodes, [k] or [k, width], put together from their owners; nothing but on worker 0.
+
+        Every worker gives the same ids, in any order, the same one twice if need be.
+        """
+        first = np.searchsorted(self.ranked, ids, "left")
+        mine = np.flatnonzero(first < np.searchsorted(self.ranked, ids, "right"))
+        local = torch.from_numpy(self.order[first[mine]])
+        logits, embeddings = self.logits[local], self.embeddings[local]
+        places = _to_first(torch.from_numpy(mine), self.transport)
+        block = {}
+        for column in columns:
+            pieces = _to_first(column.of(logits, embeddings), self.transport)
+            if self.transport.rank == 0:
+                whole = torch.empty(len(ids), *column.shape, dtype=column.dtype)
+                for place, piece in zip(places, pieces, strict=True):
+                    whole[place] = piece
+                block[column.name] = whole.numpy()
+        return block
+
+
+def _to_first(rows: Tensor, transport: Transport) -> list[Tensor]:
+    """On worker 0 the rows of every worker, of any lengths, in rank order; elsewhere nothing."""
+    lengths = torch.zeros(transport.size, dtype=torch.int64)
+    lengths[transport.rank] = len(rows)
+    transport.all_reduce(lengths, WHERE)
+    nothing = [rows[:0]] * (transport.size - 1)
+    if transport.rank == 0:
+        arriving = [rows, *(rows.new_empty(int(n), *rows.shape[1:]) for n in lengths[1:])]
+    else:
+        arriving = [rows[:0], *nothing]
+    transport.exchange([rows, *nothing], arriving, WHERE).wait()
+    return arriving

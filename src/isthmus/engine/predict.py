@@ -1,0 +1,198 @@
+"""Class, score and embedding of every node, computed on the parts and written in original ids.
+
+The output goes through worker 0 block by block: for the next few rows of the file every worker sends what it owns of
+them, and worker 0 writes them. So no process holds more than its part and one block, the file is written front to back
+by one process, and the workers need not share a file system.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isthmus.comm import Transport, Where
+from isthmus.engine import step
+from isthmus.engine.gather import OwnRows
+from isthmus.engine.predictions import SUFFIXES, WHAT, Arrays, Column, Table, block_rows, columns, pyarrow, targets
+from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
+from isthmus.engine.trained import Trained
+from isthmus.engine.views import View, Views
+from isthmus.errors import InputError
+from isthmus.graph.text import read_matrix
+from isthmus.local import Policy
+from isthmus.nn.models import Model
+from isthmus.partition import Book
+from isthmus.partition.book import HEADERS
+from isthmus.partition.files import check_free, files_at_once
+
+WANTED = Where("nodes asked for", "gather", 0, "ids")
+Progress = Callable[[int, int], None]  # (rows written, rows in all)
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """What to say of which nodes, by the best weights of which run, and where to."""
+
+    run: str
+    out: str
+    """Its suffix chooses the format: .npy or .parquet."""
+    what: tuple[str, ...] = ("class", "score")
+    nodes: str | None = None
+    """A text file with one original id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if Path(self.out).suffix not in SUFFIXES:
+            raise InputError(f"{self.out} does not say which format: end --out in {' or '.join(SUFFIXES)}")
+        unknown = [name for name in self.what if name not in WHAT]
+        if unknown or not self.what:
+            raise InputError(f"cannot say {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}")
+        object.__setattr__(self, "what", tuple(dict.fromkeys(self.what)))
+
+    @property
+    def parquet(self) -> bool:
+        return Path(self.out).suffix == ".parquet"
+
+    @property
+    def targets(self) -> list[Path]:
+        return targets(Path(self.out), self.what)
+
+
+def check_files(asked: PredictConfig, book: Book) -> np.ndarray | None:
+    """Refuses outputs that cannot be written and nodes that are not there; the ids asked for, None for all."""
+    check_free(asked.targets, replace=asked.overwrite)
+    check_writable(Path(asked.out).parent)
+    if asked.parquet:
+        pyarrow()
+    return None if asked.nodes is None else read_nodes(Path(asked.nodes), book.nodes)
+
+
+def predict(
+    book: Book,
+    asked: PredictConfig,
+    transport: Transport,
+    *,
+    policy: Policy | None = None,
+    model: nn.Module | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Predicts on this worker's part together with the others; every worker calls it with the same arguments.
+
+    ``policy`` is that of the run's recipe, whose exact savings decide the order of sums; ``model`` is needed for a run
+    with a model of one's own. The whole graph is seen, also after inductive training. Returns what was done, when the
+    files are there.
+    """
+    begun = time.perf_counter()
+    trained = Trained.read(asked.run)
+    trained.check(book)
+    if book.num_parts != transport.size:
+        raise InputError(f"{book.folder} has {book.num_parts} parts: start {book.num_parts} workers, one for each")
+    ids = check_files(asked, book) if transport.rank == 0 else None
+    net = trained.model(book, model)
+    last = _last_conv(net, asked) if "embedding" in asked.what else None
+    book.verify_checksums(transport.rank)
+    view = Views.of(book, replace(trained.config, inductive=False), policy or Policy(), transport).scored[-1]
+    logits, embeddings = _forward(net, view, trained.best_step, last)
+    chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)
+    own = OwnRows(view.graph.nodes.numpy(), logits, embeddings, transport)
+    rows = _write(own, chosen, asked, book.nodes, ids, progress or (lambda done, total: None))
+    memory = float(over_workers([memory_peak_bytes()], transport).sum())
+    return {
+        "run": asked.run,
+        "graph": book.name,
+        "workers": transport.size,
+        "step": trained.best_step,
+        "rows": rows,
+        "what": list(asked.what),
+        "files": [str(path) for path in asked.targets],
+        "seconds": round(time.perf_counter() - begun, 6),
+        "memory_peak_bytes": round(memory),
+    }
+
+
+def read_nodes(path: Path, count: int) -> np.ndarray:
+    """The ids in a file, int64 [L], each of 0 … count − 1."""
+    if path.suffix == ".npy":
+        try:
+            with HEADERS:
+                ids = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{path} is not a readable array ({error}): give one of ids, or a text file") from None
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise InputError(f"{path} holds {ids.dtype} of shape {list(ids.shape)}: give a list of whole numbers")
+    else:
+        ids = read_matrix(path, np.int64, names=["node"])
+        if ids.shape[1] > 1:
+            raise InputError(f"{path} has {ids.shape[1]} numbers in a line: give one id per line")
+        ids = ids.reshape(-1)
+    if not len(ids):
+        raise InputError(f"{path} names no node: give at least one id, or leave --nodes out for all")
+    strange = np.flatnonzero((ids < 0) | (ids >= count))
+    if len(strange):
+        where = f"{path}: number {strange[0] + 1} of the list is {ids[strange[0]]}"
+        raise InputError(f"{where}, but the nodes are 0 to {count - 1}: correct it or leave it out")
+    return ids
+
+
+def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:
+    """The convolution whose input is the embedding."""
+    if not isinstance(model, Model):
+        raise InputError("where a model of one's own has its embedding is not known: leave embedding out of --what")
+    if len(model.convs) == 1:
+        raise InputError(f"the one convolution of {asked.run} reads the features: leave embedding out of --what")
+    return model.convs[-1]
+
+
+def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> tuple[Tensor, Tensor]:
+    """Logits [n, C], and what enters the convolution `last` [n, H], or [n, 0] for none."""
+    entered: list[Tensor] = []
+    hooks = [] if last is None else [last.register_forward_pre_hook(lambda _, given: entered.append(given[1]))]
+    try:
+        logits = step.predict(model, view, at)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return logits, entered[0] if entered else logits.new_empty(len(logits), 0)
+
+
+def _write(
+    rows: OwnRows, chosen: list[Column], asked: PredictConfig, nodes: int, ids: np.ndarray | None, progress: Progress
+) -> int:
+    """Writes the rows of all nodes, or of those that worker 0 was given, block by block; returns how many."""
+    transport, size = rows.transport, block_rows(chosen)
+    if asked.nodes is not None:
+        nodes = int(transport.all_reduce(torch.tensor([0 if ids is None else len(ids)]), WANTED))
+
+    def blocks() -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        for start in range(0, nodes, size):
+            end = min(start + size, nodes)
+            block = np.arange(start, end) if asked.nodes is None else _from_first(ids, start, end, transport)
+            yield block, rows.gather(block, chosen)
+            progress(end, nodes)
+
+    if transport.rank != 0:
+        for _ in blocks():
+            pass  # every row of it goes to worker 0
+        return nodes
+    try:
+        with files_at_once(asked.targets, replace=asked.overwrite) as paths:
+            file = (Table if asked.parquet else Arrays)(paths, chosen, nodes)
+            for block, values in blocks():
+                file.append(block, values)
+            file.close()
+    except OSError as error:
+        raise InputError(f"cannot write {asked.out} ({error}): check the free space, or give another --out") from error
+    return nodes
+
+
+def _from_first(ids: np.ndarray | None, start: int, end: int, transport: Transport) -> np.ndarray:
+    """Worker 0's ids of these rows, on every worker."""
+    mine = np.empty(0, np.int64) if ids is None else ids[start:end].astype(np.int64)
+    return torch.cat(transport.all_gather(torch.from_numpy(mine), WANTED)).numpy()

@@ -1,0 +1,133 @@
+"""What can be said of every node, as columns; and the files they are written to, front to back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.errors import InputError
+from isthmus.partition.files import ArrayFile
+
+BLOCK_BYTES = 32 << 20  # of rows that are gathered and written at a time
+WHAT = ("class", "score", "scores", "embedding")
+SUFFIXES = (".npy", ".parquet")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number per node, or `width` of them, made from logits [k, C] and embeddings [k, H]."""
+
+    name: str
+    dtype: torch.dtype
+    width: int | None
+    make: Callable[[Tensor, Tensor], Tensor]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return () if self.width is None else (self.width,)
+
+    @property
+    def row_bytes(self) -> int:
+        return (self.width or 1) * self.dtype.itemsize
+
+    def of(self, logits: Tensor, embeddings: Tensor) -> Tensor:
+        return self.make(logits, embeddings).to(self.dtype).contiguous()
+
+
+def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, one_score: bool) -> list[Column]:
+    """The columns asked for.
+
+    ``class``: the likeliest class, or 0 and 1 for each of several labels. ``scores``: the probability of every class.
+    ``score``: the same, or with `one_score` and one label per node only that of the likeliest class. ``embedding``:
+    what enters the last convolution.
+    """
+    real = torch.float32
+    chances = torch.sigmoid if multilabel else (lambda logits: logits.softmax(1))
+    scores = Column("scores", real, classes, lambda z, e: chances(z))
+    if multilabel:
+        said = Column("class", torch.uint8, classes, lambda z, e: z > 0)
+    else:
+        said = Column("class", torch.int64, None, lambda z, e: z.argmax(1))
+    if one_score and not multilabel:
+        score = Column("score", real, None, lambda z, e: chances(z).amax(1))
+    else:
+        score = Column("score", real, classes, scores.make)
+    known = (said, score, scores, Column("embedding", real, hidden, lambda z, e: e))
+    return [column for name in what for column in known if column.name == name]
+
+
+def block_rows(chosen: Sequence[Column]) -> int:
+    """How many rows are gathered and written at a time."""
+    return max(1, BLOCK_BYTES // sum(column.row_bytes for column in chosen))
+
+
+def targets(out: Path, what: Sequence[str]) -> list[Path]:
+    """The files that hold the columns: one Parquet file, or an array each, STEM.class.npy and so on if several."""
+    if out.suffix == ".parquet" or len(what) == 1:
+        return [out]
+    return [out.with_name(f"{out.stem}.{name}.npy") for name in what]
+
+
+class Arrays:
+    """A ``.npy`` file for each column, [rows] or [rows, width]."""
+
+    def __init__(self, paths: Sequence[Path], chosen: Sequence[Column], rows: int):
+        self.files = {
+            column.name: ArrayFile(path, _numpy(column), (rows, *column.shape))
+            for path, column in zip(paths, chosen, strict=True)
+        }
+
+    def append(self, nodes: np.ndarray, block: dict[str, np.ndarray]) -> None:
+        for name, values in block.items():
+            self.files[name].append(values)
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+
+class Table:
+    """A Parquet file: ``node`` and the columns, wide ones as lists of fixed size; a row group for each block."""
+
+    def __init__(self, paths: Sequence[Path], chosen: Sequence[Column], rows: int):
+        self.arrow, parquet = pyarrow()
+        kinds = {column.name: self._kind(column) for column in chosen}
+        self.schema = self.arrow.schema({"node": self.arrow.int64(), **kinds})
+        # Hardly two probabilities are equal: dictionaries of them take time and memory and save nothing.
+        self.file = parquet.ParquetWriter(paths[0], self.schema, use_dictionary=False)
+
+    def append(self, nodes: np.ndarray, block: dict[str, np.ndarray]) -> None:
+        arrays = [self.arrow.array(nodes), *(self._array(values) for values in block.values())]
+        self.file.write_table(self.arrow.Table.from_arrays(arrays, schema=self.schema), row_group_size=len(nodes))
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _kind(self, column: Column) -> Any:
+        number = self.arrow.from_numpy_dtype(_numpy(column))
+        return number if column.width is None else self.arrow.list_(number, column.width)
+
+    def _array(self, values: np.ndarray) -> Any:
+        flat = self.arrow.array(values.reshape(-1))
+        return flat if values.ndim == 1 else self.arrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "Parquet needs pyarrow: pip install 'isthmus[parquet]', or give an --out that ends in .npy"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _numpy(column: Column) -> np.dtype:
+    return torch.empty(0, dtype=column.dtype).numpy().dtype

@@ -1,0 +1,24 @@
+"""Small runs with workers that are threads, and predictions of them."""
+
+from __future__ import annotations
+
+from graphs import cut
+
+from isthmus.comm import Hub
+from isthmus.engine import PredictConfig, TrainConfig, predict, train
+from isthmus.nn import ModelConfig
+
+SHAPE = ModelConfig(model="sage", hidden=8, layers=2)
+ASKED = TrainConfig(model=SHAPE, steps=8, eval_every=2, seed=5)
+
+
+def trained(graph, workers, folder, config=ASKED, **options):
+    """A run: its parts, its folder and its summary."""
+    book, out = cut(graph, workers, "random", folder), folder / f"run-{workers}"
+    results = Hub(workers).run(lambda transport: train(book, config, transport, out=out, **options))
+    return book, out, results[0].summary
+
+
+def predicted(book, run, out, what, **options):
+    asked = PredictConfig(str(run), str(out), what, **options)
+    return Hub(book.num_parts).run(lambda transport: predict(book, asked, transport))[0]
