@@ -1,139 +1,30 @@
-"""The commands, thin: read options, call a room, print what came back."""
+"""Commands that run workers: train, verify, predict."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import isthmus
-from isthmus.errors import InputError, WorkerError
-from isthmus.launch.leave import leave
-from isthmus.launch.memory import use_huge_pages
-
-if TYPE_CHECKING:
-    from isthmus.graph import Graph
-    from isthmus.recipes import Recipe
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Train graph neural networks across machines, over narrow links.",
+from isthmus.cli.shared import (
+    Directed,
+    Json,
+    Seed,
+    Source,
+    Threads,
+    Timeout,
+    Undirected,
+    app,
+    err,
+    load_graph,
+    report_progress,
+    show,
 )
-out, err = Console(), Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of json, last on stdout.")]
-Source = Annotated[
-    str, typer.Argument(help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME or synthetic:NAME@SCALE.")
-]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Add the missing direction of every edge.")]
-Directed = Annotated[bool, typer.Option("--directed", help="Keep one-directional edges as they are.")]
-Seed = Annotated[int, typer.Option(help="Of every random draw.")]
-Method = Annotated[str, typer.Option(help="metis, ldg, random or blocks.")]
-Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for another before it gives up.")]
-Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
-
-
-def main() -> None:
-    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 interrupted."""
-    use_huge_pages()
-    try:
-        app()
-        status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except (InputError, WorkerError) as error:
-        err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        status = 2 if isinstance(error, InputError) else 3
-    except OSError as error:
-        err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
-        status = 2
-    if status == 130:
-        err.print("interrupted; a training run goes on from its last checkpoint with --resume")
-    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
-        leave(status)
-    sys.exit(status)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(isthmus.__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
-) -> None:
-    pass
-
-
-@app.command()
-def partition(
-    source: Source,
-    parts: Annotated[int, typer.Option(help="How many.")],
-    out_folder: Annotated[Path, typer.Option("--out", help="The parts folder to write.")],
-    method: Method = "metis",
-    objective: Annotated[str | None, typer.Option(help="What metis makes small: cut or vol.")] = None,
-    balance: Annotated[str | None, typer.Option(help="What metis balances, e.g. nodes,edges,train,val,test.")] = None,
-    order: Annotated[str | None, typer.Option(help="Of nodes inside a part: metis, ldg or given.")] = None,
-    block_nodes: Annotated[int, typer.Option(help="Nodes per locality block of a part.")] = 4000,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing parts folder.")] = False,
-    undirected: Undirected = False,
-    directed: Directed = False,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """Cut a graph into parts, one for each worker.
-
-    Example: isthmus partition graph.npz --parts 4 --out parts
-    """
-    from isthmus.partition import describe
-    from isthmus.partition import partition as cut
-
-    graph = _load(source, undirected, directed, _report)
-    book = cut(
-        graph,
-        parts,
-        method,
-        out=out_folder,
-        seed=seed,
-        objective=objective,
-        balance=None if balance is None else tuple(balance.split(",")),
-        order=order,
-        block_nodes=block_nodes,
-        overwrite=overwrite,
-        progress=_report,
-    )
-    _show(dict(book.quality), describe(book), as_json)
-
-
-@app.command()
-def inspect(
-    folder: Annotated[Path, typer.Argument(help="A parts folder.")],
-    checksums: Annotated[bool, typer.Option("--checksums", help="Read every file and compare its sha256.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show the quality of a partition: cut, halo, balance, bytes.
-
-    Example: isthmus inspect parts
-    """
-    from isthmus.partition import Book, describe
-
-    book = Book.read(folder)
-    if checksums:
-        book.verify_checksums()
-    _show(dict(book.quality), describe(book), as_json)
+from isthmus.errors import InputError
 
 
 @app.command()
@@ -216,8 +107,8 @@ def train(
     def cut(folder: Path, parts: int) -> None:
         from isthmus.partition import partition as write_parts
 
-        report = None if quiet else _report
-        graph = _load(source, undirected, directed, report)
+        report = None if quiet else report_progress
+        graph = load_graph(source, undirected, directed, report)
         objective = None if method else chosen.objective
         write_parts(graph, parts, method or chosen.method, out=folder, seed=seed, objective=objective, progress=report)
 
@@ -227,44 +118,7 @@ def train(
     job = Job("train", source, config, run, resume, threads, timeout, quiet)
     summary = launch(job, source, workers, cut)
     if summary:
-        _show(summary, _summary_table(summary), as_json)
-
-
-@app.command()
-def recipes(
-    name: Annotated[str | None, typer.Argument(help="One of them, to be explained.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List the recipes, or explain one: its paper, its options and their defaults.
-
-    Example: isthmus recipes pipegcn
-    """
-    from isthmus.recipes import RECIPES, find
-    from isthmus.recipes.common import CODED
-
-    if name is None:
-        table = Table(
-            "recipe", "what is exchanged", "options", title="isthmus train SOURCE --recipe NAME --set option=value"
-        )
-        for recipe in RECIPES.values():
-            table.add_row(
-                recipe.name,
-                escape(recipe.summary),
-                ", ".join(option for option in recipe.options if option not in CODED),
-            )
-        _show({recipe.name: _recipe_facts(recipe) for recipe in RECIPES.values()}, table, as_json)
-        if not as_json:
-            out.print(f"Every recipe also takes {', '.join(CODED)}. More: isthmus recipes NAME", soft_wrap=True)
-        return
-    recipe = find(name)
-    table = Table("option", "default", "meaning", title=f"{recipe.name}: {escape(recipe.summary)}")
-    for option, about in recipe.options.items():
-        table.add_row(option, str(about.default), escape(about.help))
-    _show(_recipe_facts(recipe), table, as_json)
-    if not as_json:
-        cut = f"{recipe.method}, objective {recipe.objective}" if recipe.objective else recipe.method
-        for line in (f"Paper: {recipe.paper}", f"Graphs not yet cut are cut by {cut}.", recipe.notes):
-            out.print(escape(line), soft_wrap=True, highlight=False)
+        show(summary, _summary_table(summary), as_json)
 
 
 @app.command()
@@ -300,31 +154,11 @@ def verify(
     table.add_column("largest difference", justify="right")
     for name, value in result["largest_difference"].items():
         table.add_row(name, f"{value:.3g}")
-    _show(result, table, as_json)
+    show(result, table, as_json)
     verdict = "[green]equal[/]: none is" if result["equal"] else "[red]not equal[/]: some are"
     err.print(f"{verdict} above {result['limit']:g} (relative to values above one)", soft_wrap=True)
     if not result["equal"]:
         raise typer.Exit(1)
-
-
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    page: Annotated[
-        Path | None, typer.Option("--out", help="Default: RUN/report.html; report.html here for several runs.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write one HTML page about one or several runs: curves, time, bytes, partition, options.
-
-    Example: isthmus report runs/1 runs/2 --out report.html
-    """
-    from isthmus.report import overview, read_runs, write
-
-    found = read_runs(runs)
-    page = page or (runs[0] if len(found) == 1 else Path()) / "report.html"
-    write(found, page)
-    _show({"page": str(page), "runs": overview(found)}, f"wrote {escape(str(page))}", as_json)
 
 
 @app.command()
@@ -365,36 +199,7 @@ def predict(
     table.add_row("weights", f"of step {result['step']}, the best by validation score")
     for name in result["files"]:
         table.add_row("written", escape(name))
-    _show(result, table, as_json)
-
-
-@app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this installation has, what is slow, and why.
-
-    Example: isthmus doctor
-    """
-    from isthmus.launch.doctor import examine
-
-    findings = examine()
-    table = Table(title=f"isthmus {isthmus.__version__}", show_header=False)
-    for finding in findings:
-        table.add_row(finding.name, finding.value, escape(finding.advice))
-    _show({finding.name: finding.value for finding in findings}, table, as_json)
-
-
-def _load(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
-    from isthmus.graph import load
-
-    graph = load(source, undirected=undirected, directed=directed, progress=report)
-    for note in graph.notes:
-        err.print(f"note: {escape(note)}", soft_wrap=True)
-    return graph
-
-
-def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
-    options = {name: {"default": option.default, "help": option.help} for name, option in recipe.options.items()}
-    return {"summary": recipe.summary, "paper": recipe.paper, "notes": recipe.notes, "options": options}
+    show(result, table, as_json)
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -409,21 +214,6 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = value
     return settings
-
-
-def _report(stage: str, done: int, total: int) -> None:
-    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
-    if err.is_terminal and total > 1:
-        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
-    elif done == 0:
-        err.print(f"{stage} …", highlight=False)
-
-
-def _show(result: dict[str, Any], table: Any, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result), flush=True)
-    else:
-        out.print(table)
 
 
 def _score(value: float | None) -> str:

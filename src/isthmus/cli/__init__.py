@@ -1,0 +1,53 @@
+"""The commands, thin: read options, call a room, print what came back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+import isthmus
+from isthmus.cli import cutting, telling, training
+from isthmus.cli.shared import app, err
+from isthmus.errors import InputError, WorkerError
+from isthmus.launch.leave import leave
+from isthmus.launch.memory import use_huge_pages
+
+__all__ = ["app", "cutting", "main", "telling", "training"]
+
+
+def main() -> None:
+    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 interrupted."""
+    use_huge_pages()
+    try:
+        app()
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except (InputError, WorkerError) as error:
+        err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        status = 2 if isinstance(error, InputError) else 3
+    except OSError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
+        status = 2
+    if status == 130:
+        err.print("interrupted; a training run goes on from its last checkpoint with --resume")
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        leave(status)
+    sys.exit(status)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(isthmus.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass

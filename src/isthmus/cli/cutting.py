@@ -1,0 +1,68 @@
+"""Commands about graphs and parts: partition, inspect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.shared import Directed, Json, Method, Seed, Source, Undirected, app, load_graph, report_progress, show
+
+
+@app.command()
+def partition(
+    source: Source,
+    parts: Annotated[int, typer.Option(help="How many.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="The parts folder to write.")],
+    method: Method = "metis",
+    objective: Annotated[str | None, typer.Option(help="What metis makes small: cut or vol.")] = None,
+    balance: Annotated[str | None, typer.Option(help="What metis balances, e.g. nodes,edges,train,val,test.")] = None,
+    order: Annotated[str | None, typer.Option(help="Of nodes inside a part: metis, ldg or given.")] = None,
+    block_nodes: Annotated[int, typer.Option(help="Nodes per locality block of a part.")] = 4000,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing parts folder.")] = False,
+    undirected: Undirected = False,
+    directed: Directed = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Cut a graph into parts, one for each worker.
+
+    Example: isthmus partition graph.npz --parts 4 --out parts
+    """
+    from isthmus.partition import describe
+    from isthmus.partition import partition as cut
+
+    graph = load_graph(source, undirected, directed, report_progress)
+    book = cut(
+        graph,
+        parts,
+        method,
+        out=out_folder,
+        seed=seed,
+        objective=objective,
+        balance=None if balance is None else tuple(balance.split(",")),
+        order=order,
+        block_nodes=block_nodes,
+        overwrite=overwrite,
+        progress=report_progress,
+    )
+    show(dict(book.quality), describe(book), as_json)
+
+
+@app.command()
+def inspect(
+    folder: Annotated[Path, typer.Argument(help="A parts folder.")],
+    checksums: Annotated[bool, typer.Option("--checksums", help="Read every file and compare its sha256.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the quality of a partition: cut, halo, balance, bytes.
+
+    Example: isthmus inspect parts
+    """
+    from isthmus.partition import Book, describe
+
+    book = Book.read(folder)
+    if checksums:
+        book.verify_checksums()
+    show(dict(book.quality), describe(book), as_json)

@@ -1,0 +1,58 @@
+"""What the commands share: the app, the consoles, options that many take, and how results are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from isthmus.graph import Graph
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Train graph neural networks across machines, over narrow links.",
+)
+out, err = Console(), Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of json, last on stdout.")]
+Source = Annotated[
+    str, typer.Argument(help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME or synthetic:NAME@SCALE.")
+]
+Undirected = Annotated[bool, typer.Option("--undirected", help="Add the missing direction of every edge.")]
+Directed = Annotated[bool, typer.Option("--directed", help="Keep one-directional edges as they are.")]
+Seed = Annotated[int, typer.Option(help="Of every random draw.")]
+Method = Annotated[str, typer.Option(help="metis, ldg, random or blocks.")]
+Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for another before it gives up.")]
+Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
+
+
+def load_graph(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
+    from isthmus.graph import load
+
+    graph = load(source, undirected=undirected, directed=directed, progress=report)
+    for note in graph.notes:
+        err.print(f"note: {escape(note)}", soft_wrap=True)
+    return graph
+
+
+def report_progress(stage: str, done: int, total: int) -> None:
+    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
+    if err.is_terminal and total > 1:
+        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
+    elif done == 0:
+        err.print(f"{stage} …", highlight=False)
+
+
+def show(result: dict[str, Any], table: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result), flush=True)
+    else:
+        out.print(table)
