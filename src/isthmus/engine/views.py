@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from isthmus.comm import Transport
-from isthmus.engine.config import ROWS_DTYPES, TrainConfig
+from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
 from isthmus.local import LocalGraph, Policy, restrict
 from isthmus.partition import Book
@@ -37,6 +37,7 @@ class Views:
             transport,
             book.symmetric,
             policy=policy,
+            dtype=DTYPES[config.dtype],
             rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
             seed=config.seed,
         )

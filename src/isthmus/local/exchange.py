@@ -143,7 +143,7 @@ def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: st
         channel.post(graph.step, rows, graph.whole.links, kind)
     else:
         for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.drawn(due).links, kind, due)
+            channel.post(graph.step, rows, graph.drawing.at(due).links, kind, due)
     return channel
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 
@@ -19,7 +18,9 @@ from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import Edges
+from isthmus.sample import Drawing, Edges, Scene
+
+_DRAWING = "drawing."  # before the names of a sampler's state
 
 
 class LocalGraph:
@@ -38,6 +39,7 @@ class LocalGraph:
         transport: Transport,
         *,
         policy: Policy | None = None,
+        dtype: torch.dtype = torch.float32,
         rows_dtype: torch.dtype | None = None,
         seed: int = 0,
         node_type: Tensor | None = None,
@@ -45,9 +47,9 @@ class LocalGraph:
         self.whole, self.transport, self.policy = whole, transport, policy or Policy()
         self.rows_dtype, self.seed, self.node_type = rows_dtype, seed, node_type
         draws = seed if self.policy.seed is None else self.policy.seed
+        self.dtype = dtype
         self.wires = Wires(transport, self.policy, whole, draws)
-        self._drawn: dict[int, Edges] = {}
-        self._draw_seed = draws
+        self.drawing = Drawing(self.policy.sampler, Scene(whole, transport, draws, dtype), self.policy.forward.delay)
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
         self.begin(0, training=False)
@@ -76,18 +78,21 @@ class LocalGraph:
 
     # What a model calls
 
-    def aggregate(self, x: Tensor, norm: str = "gcn") -> Tensor:
+    def aggregate(self, x: Tensor, norm: str = "gcn", through: Tensor | None = None) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
         .. math:: gcn: \sum_{j \in N(i) \cup i} \frac{x_j}{\sqrt{(d_i + 1)(d_j + 1)}}, \quad
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
-        with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F].
+        with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
+        result will be multiplied by: samplers that go by the size of rows take it into account.
         """
         self._check_rows(x)
         site = self._next_site()
         if self.is_fixed(x):
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
+        if self.training:
+            self.drawing.look(x, through, norm)
         return exchange.aggregate(self, x, norm, site, exact=not self.training)
 
     def halo(self, x: Tensor) -> Tensor:
@@ -95,6 +100,8 @@ class LocalGraph:
         self._check_rows(x)
         site = self._next_site()
         if not self.is_fixed(x):
+            if self.training:
+                self.drawing.look(x, None, "sum")
             return exchange.halo(self, x, site, exact=not self.training)
         rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
         if self.edges is self.whole:
@@ -158,19 +165,9 @@ class LocalGraph:
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self.wires.begin(step, probe and training)
-        self.edges = self.drawn(step) if training else self.whole
-        if training and self.policy.sampler is not None:
-            self._drawn = {at: edges for at, edges in self._drawn.items() if at >= step}
-
-    def drawn(self, step: int) -> Edges:
-        """The graph of a step."""
-        if self.policy.sampler is None:
-            return self.whole
-        if step not in self._drawn:
-            begun = time.perf_counter()
-            self._drawn[step] = self.policy.sampler.draw(self.whole, self._draw_seed, step, self.transport)
-            self.transport.ledger.sample_seconds += time.perf_counter() - begun
-        return self._drawn[step]
+        if training:
+            self.drawing.begin(step)
+        self.edges = self.drawing.at(step) if training else self.whole
 
     def fix(self, x: Tensor) -> Tensor:
         """Declares rows that never change (the input features); returns them."""
@@ -187,10 +184,14 @@ class LocalGraph:
 
     def state(self) -> dict[str, Tensor]:
         """All that is carried from step to step besides the weights, by name."""
-        return self.wires.state()
+        drawing = {f"{_DRAWING}{name}": tensor for name, tensor in self.drawing.state().items()}
+        return {**drawing, **self.wires.state()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.wires.restore(state, lambda step: self.drawn(step).links)
+        drawing = {name: tensor for name, tensor in state.items() if name.startswith(_DRAWING)}
+        self.drawing.restore({name.removeprefix(_DRAWING): tensor for name, tensor in drawing.items()})
+        channels = {name: tensor for name, tensor in state.items() if name not in drawing}
+        self.wires.restore(channels, lambda step: self.drawing.at(step).links)
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""

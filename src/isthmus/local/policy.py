@@ -36,4 +36,5 @@ class Policy:
     @property
     def stateless(self) -> bool:
         """Nothing but the weights is carried from one step to the next."""
-        return self.forward.stateless and self.backward.stateless
+        sized = self.sampler is not None and self.sampler.refresh > 0
+        return self.forward.stateless and self.backward.stateless and not sized

@@ -46,6 +46,7 @@ def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
         ),
         transport,
         policy=graph.policy,
+        dtype=graph.dtype,
         rows_dtype=graph.rows_dtype,
         seed=graph.seed,
         node_type=None if graph.node_type is None else graph.node_type[keep],

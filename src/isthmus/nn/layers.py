@@ -27,7 +27,7 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
         return graph.aggregate(linear(x, weight), norm)
     if graph.savings.narrow_side and len(weight) <= x.shape[1] and not graph.is_fixed(x):
         return graph.aggregate(linear(x, weight), norm)
-    return linear(graph.aggregate(x, norm), weight)
+    return linear(graph.aggregate(x, norm, through=weight), weight)
 
 
 class GCNConv(nn.Module):

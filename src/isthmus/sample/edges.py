@@ -35,6 +35,11 @@ class Edges:
         self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
         self.nodes, self.halo_nodes = nodes, halo_nodes
         self.degree, self.halo_degree, self.edge_attributes = degree, halo_degree, edge_attr
+        # What an edge counts, in each pattern and its transpose; None: one.
+        self.inner_weight: Tensor | None = None
+        self.halo_weight: Tensor | None = None
+        self.inner_out_weight: Tensor | None = None
+        self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
 
@@ -67,21 +72,48 @@ class Edges:
 
     def aggregate_inner(self, x: Tensor, norm: Norm) -> Tensor:
         """target · (A_inner + [self] I) source · X, [n, F]."""
-        return kernels.aggregate(self.inner, x, col_scale=norm.source, row_scale=norm.target, add_self=norm.add_self)
+        return kernels.aggregate(
+            self.inner,
+            x,
+            add_self=norm.add_self,
+            col_scale=norm.source,
+            row_scale=norm.target,
+            edge_weight=self.inner_weight,
+        )
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
         """out += target · A_halo halo · X_halo."""
-        kernels.aggregate(self.halo_in, x, out, col_scale=norm.halo, row_scale=norm.target, accumulate=True)
+        kernels.aggregate(
+            self.halo_in,
+            x,
+            out,
+            accumulate=True,
+            col_scale=norm.halo,
+            row_scale=norm.target,
+            edge_weight=self.halo_weight,
+        )
 
     def spread_inner(self, grad: Tensor, norm: Norm) -> Tensor:
         """The transpose of `aggregate_inner`, [n, F]."""
         return kernels.aggregate(
-            self.inner_out, grad, col_scale=norm.target, row_scale=norm.source, add_self=norm.add_self
+            self.inner_out,
+            grad,
+            add_self=norm.add_self,
+            col_scale=norm.target,
+            row_scale=norm.source,
+            edge_weight=self.inner_out_weight,
         )
 
     def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:
         """The transpose of `aggregate_halo`: out [h, F] is overwritten."""
-        kernels.aggregate(self.halo_out, grad, out, col_scale=norm.target, row_scale=norm.halo)
+        kernels.aggregate(
+            self.halo_out,
+            grad,
+            out,
+            col_scale=norm.target,
+            row_scale=norm.halo,
+            edge_weight=self.halo_out_weight,
+        )
 
     # Patterns derived from the two, made when first needed
 
