@@ -55,6 +55,6 @@ class Views:
 def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
     if isinstance(data.x, torch.Tensor):
         graph.fix(data.x)
-    elif not graph.savings.narrow_side:
+    elif not graph.savings.narrow_side or graph.policy.cache is not None:
         data = Data(graph.fix(data.x.dense()), data.y, data.masks)
     return View(graph, data, scores)

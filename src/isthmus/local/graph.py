@@ -14,13 +14,12 @@ from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange
+from isthmus.local.features import Features
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
 from isthmus.sample import Drawing, Edges, Scene
-
-_DRAWING = "drawing."  # before the names of a sampler's state
 
 
 class LocalGraph:
@@ -50,6 +49,9 @@ class LocalGraph:
         self.dtype = dtype
         self.wires = Wires(transport, self.policy, whole, draws)
         self.drawing = Drawing(self.policy.sampler, Scene(whole, transport, draws, dtype), self.policy.forward.delay)
+        self.features = None
+        if self.policy.cache is not None:
+            self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
         self.begin(0, training=False)
@@ -89,24 +91,29 @@ class LocalGraph:
         """
         self._check_rows(x)
         site = self._next_site()
-        if self.is_fixed(x):
+        if self.is_fixed(x) and self.features is None:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
         if self.training:
             self.drawing.look(x, through, norm)
+        if self.is_fixed(x) and self.features is not None and self.training:
+            out = self.edges.aggregate_inner(x, self.edges.norm(norm, x.dtype))
+            self.edges.aggregate_halo(self.features.rows(x, site, self.step), self.edges.norm(norm, x.dtype), out)
+            return out
         return exchange.aggregate(self, x, norm, site, exact=not self.training)
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
         self._check_rows(x)
         site = self._next_site()
-        if not self.is_fixed(x):
-            if self.training:
-                self.drawing.look(x, None, "sum")
-            return exchange.halo(self, x, site, exact=not self.training)
-        rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
-        if self.edges is self.whole:
-            return rows
-        return torch.cat([x, self.edges.halo_rows(rows[self.num_inner :])])
+        if self.is_fixed(x) and self.features is None:
+            rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
+            picked = self.edges.picked
+            return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
+        if self.training:
+            self.drawing.look(x, None, "sum")
+        if self.is_fixed(x) and self.features is not None and self.training:
+            return torch.cat([x, self.features.rows(x, site, self.step)])
+        return exchange.halo(self, x, site, exact=not self.training)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -175,8 +182,8 @@ class LocalGraph:
         return x
 
     def is_fixed(self, x: Tensor) -> bool:
-        """Whether what is made of x alone needs to be made only once."""
-        return self.savings.aggregate_once and x is self._fixed
+        """Whether x never changes, so that what is made of it alone can be kept."""
+        return x is self._fixed and (self.savings.aggregate_once or self.features is not None)
 
     @property
     def savings(self) -> Savings:
@@ -184,14 +191,20 @@ class LocalGraph:
 
     def state(self) -> dict[str, Tensor]:
         """All that is carried from step to step besides the weights, by name."""
-        drawing = {f"{_DRAWING}{name}": tensor for name, tensor in self.drawing.state().items()}
-        return {**drawing, **self.wires.state()}
+        pieces = {"drawing": self.drawing.state(), "wires": self.wires.state()}
+        if self.features is not None:
+            pieces["features"] = self.features.state()
+        return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        drawing = {name: tensor for name, tensor in state.items() if name.startswith(_DRAWING)}
-        self.drawing.restore({name.removeprefix(_DRAWING): tensor for name, tensor in drawing.items()})
-        channels = {name: tensor for name, tensor in state.items() if name not in drawing}
-        self.wires.restore(channels, lambda step: self.drawing.at(step).links)
+        pieces: dict[str, dict[str, Tensor]] = {"drawing": {}, "wires": {}, "features": {}}
+        for name, tensor in state.items():
+            piece, rest = name.split(".", 1)
+            pieces[piece][rest] = tensor
+        self.drawing.restore(pieces["drawing"])
+        self.wires.restore(pieces["wires"], lambda step: self.drawing.at(step).links)
+        if self.features is not None:
+            self.features.restore(pieces["features"])
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from isthmus.cache import POLICIES, CachePolicy
 from isthmus.comm import codec
 from isthmus.errors import InputError
 from isthmus.local import Savings
@@ -26,11 +27,25 @@ INHERITED = {
         ("inherited", AS_PUBLISHED),
     ),
 }
+CACHED = {
+    "cache": Option("inclusion", "which halo features stay, where not all do", POLICIES),
+    "cache_rows": Option(
+        -1.0, "halo features that a worker may keep: a number, or a share below 1; -1: all (no cache)"
+    ),
+}
 NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False)
 
 
 def savings(settings: Settings) -> Savings:
     return NO_SAVINGS if settings["savings"] == AS_PUBLISHED else Savings()
+
+
+def cache(settings: Settings) -> CachePolicy | None:
+    """The cache of input features, if not all of them may stay."""
+    rows = settings["cache_rows"]
+    if rows < 0 and rows != -1:
+        raise InputError(f"cache_rows must be a number of rows, a share below 1, or -1 for all, not {rows:g}")
+    return None if rows < 0 else CachePolicy(settings["cache"], rows)
 
 
 def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:

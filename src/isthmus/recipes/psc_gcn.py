@@ -3,7 +3,7 @@
 from isthmus.comm import Stages
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, coding, savings
+from isthmus.recipes.common import AS_PUBLISHED, CACHED, CODED, INHERITED, cache, coding, savings
 from isthmus.sample import Neighbours
 
 
@@ -17,8 +17,14 @@ def _policy(settings: Settings) -> Policy:
         settings["sampler"] == "coupled",
         settings["estimator"],
     )
-    stages = Stages(**features, **pipelined), Stages(**gradients, **pipelined)
-    return Policy(savings(settings), *stages, None if settings["rate"] == 1 else sampler, settings["seed"])
+    return Policy(
+        savings(settings),
+        Stages(**features, **pipelined),
+        Stages(**gradients, **pipelined),
+        None if settings["rate"] == 1 else sampler,
+        settings["seed"],
+        cache(settings),
+    )
 
 
 PSC_GCN = Recipe(
@@ -44,6 +50,7 @@ PSC_GCN = Recipe(
         "start": Option(
             "warm", "warm: the first step waits for fresh rows; as-published: zeros", ("warm", AS_PUBLISHED)
         ),
+        **CACHED,
         **INHERITED,
         **CODED,
     },

@@ -54,3 +54,6 @@ class Boundary:
             for rows, count in zip(halo, links.halo_counts, strict=True)
         ]
         return scene.with_rows(halo, sent, torch.cat(scale))
+
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        return torch.full((scene.whole.num_halo,), self.rate, dtype=torch.float64)

@@ -22,6 +22,9 @@ class Sampler(Protocol):
 
     def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges: ...
 
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        """The probability that a halo node is read at all, float64 [h]."""
+
 
 class Drawing:
     """Draws a graph ``delay`` steps before it is used, and keeps it until then."""
@@ -50,6 +53,11 @@ class Drawing:
             self._graphs[step] = self.sampler.draw(self.scene, step, self._sizes(step))
             self.scene.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._graphs[step]
+
+    @property
+    def latest(self) -> Sizes | None:
+        """What is known of the sizes of rows."""
+        return self.known[-1] if self.known else None
 
     def look(self, x: Tensor, through: Tensor | None, norm: str) -> None:
         """Rows pass that will be aggregated."""

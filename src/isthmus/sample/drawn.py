@@ -47,7 +47,7 @@ class Drawn(Edges):
             symmetric=whole.symmetric,
             edge_attr=edge_attr,
         )
-        self.whole, self.picked, self.halo_scale = whole, picked, halo_scale
+        self.whole, self._picked, self.halo_scale = whole, picked, halo_scale
         self.halo_weight = halo.weight
         if halo_out is not None:
             self.halo_out, self.halo_out_weight = halo_out.csr, halo_out.weight
@@ -58,8 +58,9 @@ class Drawn(Edges):
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
-            self._norms[name, dtype] = self.whole.norm(name, dtype).drawn(self.picked, self.halo_scale)
+            self._norms[name, dtype] = self.whole.norm(name, dtype).drawn(self._picked, self.halo_scale)
         return self._norms[name, dtype]
 
-    def halo_rows(self, rows: Tensor) -> Tensor:
-        return rows[self.picked]
+    @property
+    def picked(self) -> Tensor:
+        return self._picked

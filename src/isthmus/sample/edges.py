@@ -56,9 +56,10 @@ class Edges:
             self._norms[name, dtype] = Norm.of(name, self.degree, self.halo_degree, dtype)
         return self._norms[name, dtype]
 
-    def halo_rows(self, rows: Tensor) -> Tensor:
-        """Of something per halo node of the whole graph, that of the halo nodes here."""
-        return rows
+    @property
+    def picked(self) -> Tensor | None:
+        """The halo nodes here, int64, as the whole graph numbers them; None: all."""
+        return None
 
     def totals(self, transport: Transport) -> tuple[int, int]:
         """Edges between parts, and edges in all, over all workers."""

@@ -112,10 +112,10 @@ class Neighbours:
             attributes,
         )
 
-    def inclusion(self, whole: Edges, sizes: Sizes | None) -> Tensor:
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""
-        levels = self.levels(whole, sizes)
-        return kernels.inclusion(whole.halo_out, levels.level, levels.halo, self.coupled)
+        levels = self.levels(scene.whole, sizes)
+        return kernels.inclusion(scene.whole.halo_out, levels.level, levels.halo, self.coupled)
 
 
 def _floored(inner: Tensor, halo: Tensor) -> tuple[Tensor, Tensor]:

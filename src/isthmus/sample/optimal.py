@@ -56,6 +56,9 @@ class OptimalBoundary:
         scale = [1 / q[rows.long()].double() for rows, q in zip(halo, plan.halo, strict=True)]
         return scene.with_rows(halo, sent, torch.cat(scale))
 
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        return torch.cat(self.plan(scene, sizes).halo).double()
+
     def plan(self, scene: Scene, sizes: Sizes | None) -> Plan:
         """The probabilities that follow from the sizes, at both ends of every link."""
         links = scene.whole.links

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
@@ -58,6 +59,10 @@ class RandomEdges:
         halo_out = self._weighted(kernels.transpose(halo)[0], p, scene.dtype)
         halo_in = self._weighted(halo, p, scene.dtype)
         return scene.with_edges(step, halo_in, halo_out, inner, inner_out, attributes)
+
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        readers = scene.whole.halo_out.indptr.diff().double()
+        return 1 - (1 - self.kept(*scene.whole.totals(scene.transport))) ** readers
 
     def _weighted(self, csr: Csr, p: float, dtype: torch.dtype) -> Pattern:
         return Pattern(csr, torch.full((csr.num_edges,), 1 / p, dtype=dtype))
