@@ -101,6 +101,11 @@ class Stages:
         return self.encode.lossless and isinstance(self.merge, Replace)
 
     @property
+    def mixes_steps(self) -> bool:
+        """A reader may hold rows that were sent at another step than the one it is at."""
+        return self.delay > 0 or not isinstance(self.merge, Replace)
+
+    @property
     def stateless(self) -> bool:
         """Nothing is carried from one step to the next."""
         return not self.delay and not self.feedback and isinstance(self.merge, Replace)

@@ -20,6 +20,7 @@ from isthmus.kernels.ops import _SUFFIX, _core_for, _int, _ptr
 
 _FLOOR = 1e-30
 _RANGE = 1e-100, 1e100  # of values: nothing made of them overflows
+_MARKS = 32  # edges to a word of marks, each row in words of its own
 
 
 def floored(*values: Tensor) -> tuple[Tensor, ...]:
@@ -33,7 +34,7 @@ def floored(*values: Tensor) -> tuple[Tensor, ...]:
     """
     scores = [each.detach().double() for each in values]
     for each in scores:
-        if not bool(((each >= 0) & (each < torch.inf)).all()):
+        if not _within(each, 0.0, torch.finfo(torch.float64).max):
             raise InputError("scores of sources must be finite and at least 0: look for NaN or infinity in the rows")
     largest = max((float(each.max()) for each in scores if each.numel()), default=0.0)
     return tuple((each / largest).clamp_min(_FLOOR) if largest else torch.ones_like(each) for each in scores)
@@ -56,7 +57,9 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
     if halo is not None and halo.num_rows != inner.num_rows:
         raise InputError(f"halo has {halo.num_rows} rows, but inner has {inner.num_rows}: give the same rows to both")
     inner_value = _values("inner_value", inner_value, inner.num_cols)
+    halo_indptr, halo_indices = None, None
     if halo is not None and halo_value is not None:
+        halo_indptr, halo_indices = halo.indptr, halo.indices
         halo_value = _values("halo_value", halo_value, halo.num_cols)
     budget = _not_negative("budget", budget, inner.num_rows)
     lib = _core_for(inner.indices)
@@ -65,7 +68,7 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
     level = torch.empty_like(budget)
     lib.fill_levels(
         *(_int(inner.num_rows), _ptr(inner.indptr), _ptr(inner.indices), _ptr(inner_value)),
-        *(_ptr(halo and halo.indptr), _ptr(halo and halo.indices), _ptr(halo_value)),
+        *(_ptr(halo_indptr), _ptr(halo_indices), _ptr(halo_value)),
         *(_ptr(budget), _ptr(level), torch.get_num_threads()),
     )
     return level
@@ -118,12 +121,13 @@ def draw_weighted(
 ) -> tuple[Csr, Tensor, Tensor | None]:
     r"""The pattern of the edges that are kept (same rows, same columns), and what each of them counts: 1/p, [kept].
 
-    .. math:: keep_{ij} \iff \bigl(\lfloor mix_{64}(key_i + j \cdot golden) / 2^{32} \rfloor + ½\bigr) / 2^{32} < p_{ij}
+    .. math:: keep_{ij} \iff \bigl(mix_{32}(low(key_i) + high(key_j)) + ½\bigr) / 2^{32} < p_{ij}, \quad
+              key_v = mix_{64}(stream + v \cdot golden)
 
-    with :math:`key_i = mix_{64}(stream + i \cdot golden)`, i and j the ids of target and source; if ``coupled``,
-    :math:`key_i = stream`: then all edges of a source share one number, and whoever keeps an edge of it is joined by
-    every target with a larger p. The half makes the error of the probability at most :math:`2^{-33}`, an edge of p = 1
-    certain (it counts exactly 1), and one of p below :math:`2^{-33}` impossible: no weight explodes.
+    with i and j the ids of target and source, low and high the halves of a key. If ``coupled``, low(key_i) is left out:
+    all edges of a source share one number, and with any edge of it those of a larger p are kept too. The half makes the
+    probability right to :math:`2^{-33}`, an edge of p = 1 certain (it counts exactly 1) and one of a p below
+    :math:`2^{-33}` impossible, so that no weight explodes.
 
     The third result is the number in ``csr`` of every kept edge (int64 [kept]) if ``with_edges``, else None.
     A pattern and its transpose, drawn with ``transposed``, keep the same edges. Shapes: ``row_ids`` int64 [rows],
@@ -142,7 +146,7 @@ def draw_weighted(
         weights = 1 / twin.edge_probability(kept, of_row, of_col)
         return kept, weights.to(dtype), numbers if with_edges else None
     factors, threads = (_ptr(of_row), _ptr(of_col)), torch.get_num_threads()
-    marks = torch.empty(csr.num_edges // 64 + csr.num_rows + 1, dtype=torch.int64)
+    marks = torch.empty(csr.num_edges // _MARKS + csr.num_rows + 1, dtype=torch.int32)
     indptr = torch.empty_like(csr.indptr)
     lib.mark_weighted(
         *(ctypes.c_uint64(stream), _int(csr.num_rows), _int(csr.num_cols), _ptr(csr.indptr), _ptr(csr.indices)),
@@ -171,7 +175,7 @@ def _factors(csr: Csr, level: Tensor, value: Tensor, transposed: bool) -> tuple[
 def _values(name: str, value: Tensor, length: int) -> Tensor:
     _fits(name, value, length)
     value = value.detach().double().contiguous()
-    if not bool(((value >= _RANGE[0]) & (value <= _RANGE[1])).all()):
+    if not _within(value, *_RANGE):
         raise InputError(f"{name} must be finite and above 0, within {_RANGE}: pass scores through kernels.floored")
     return value
 
@@ -179,6 +183,14 @@ def _values(name: str, value: Tensor, length: int) -> Tensor:
 def _not_negative(name: str, numbers: Tensor, length: int) -> Tensor:
     _fits(name, numbers, length)
     numbers = numbers.detach().double().contiguous()
-    if not bool((numbers >= 0).all()):
+    if not _within(numbers, 0.0, torch.inf):
         raise InputError(f"{name} must be at least 0 in every row: look for NaN or a negative number in it")
     return numbers
+
+
+def _within(numbers: Tensor, low: float, high: float) -> bool:
+    """Whether all are; NaN is not."""
+    if not numbers.numel():
+        return True
+    least, most = numbers.aminmax()
+    return bool(low <= least) and bool(most <= high)

@@ -161,9 +161,9 @@ def keep_weighted(
     target, source = row_ids[csr.edge_rows], col_ids[csr.indices.long()]
     if transposed:
         target, source = source, target
-    number = _signed(stream) + target * _signed(GOLDEN)
-    key = torch.full_like(number, _signed(stream)) if coupled else _mix64(number)
-    bits = _shift(_mix64(key + source * _signed(GOLDEN)), 32)
+    of_source = _shift(_mix64(_signed(stream) + source * _signed(GOLDEN)), 32)
+    of_target = 0 if coupled else _mix64(_signed(stream) + target * _signed(GOLDEN)) & 0xFFFFFFFF
+    bits = _mix32((of_target + of_source) & 0xFFFFFFFF)
     return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, of_row, of_col)
 
 

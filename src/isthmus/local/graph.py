@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,15 @@ from isthmus.local.savings import Savings
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
 from isthmus.sample import Drawing, Edges, Scene
+
+
+class Dropped(NamedTuple):
+    """Rows after and before dropout, and how to do the same to rows of halo nodes."""
+
+    after: Tensor
+    before: Tensor
+    stream: int
+    p: float
 
 
 class LocalGraph:
@@ -52,6 +62,7 @@ class LocalGraph:
         self.features = None
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
+        self._dropped: Dropped | None = None
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
         self.begin(0, training=False)
@@ -93,12 +104,9 @@ class LocalGraph:
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
-        if self.training:
-            self.drawing.look(x, through, norm)
-        if self.is_fixed(x) and self.features is not None and self.training:
-            out = self.edges.aggregate_inner(x, self.edges.norm(norm, x.dtype))
-            self.edges.aggregate_halo(self.features.rows(x, site, self.step), self.edges.norm(norm, x.dtype), out)
-            return out
+        halo = self._halo_apart(x, site, norm, through)
+        if halo is not None:
+            return exchange.combine(self, x, halo, norm)
         return exchange.aggregate(self, x, norm, site, exact=not self.training)
 
     def halo(self, x: Tensor) -> Tensor:
@@ -109,11 +117,22 @@ class LocalGraph:
             rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
             picked = self.edges.picked
             return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
-        if self.training:
-            self.drawing.look(x, None, "sum")
-        if self.is_fixed(x) and self.features is not None and self.training:
-            return torch.cat([x, self.features.rows(x, site, self.step)])
+        halo = self._halo_apart(x, site, "sum", None)
+        if halo is not None:
+            return torch.cat([x, halo])
         return exchange.halo(self, x, site, exact=not self.training)
+
+    def _halo_apart(self, x: Tensor, site: int, norm: str, through: Tensor | None) -> Tensor | None:
+        """Halo rows that take a way of their own while training: features of a cache, rows to be dropped out here."""
+        if not self.training:
+            return None
+        late = self._dropped if self.was_dropped(x) else None
+        self.drawing.look(x if late is None else late.before, through, norm)
+        if self.is_fixed(x) and self.features is not None:
+            return self.features.rows(x, site, self.step)
+        if late is None:
+            return None
+        return exchange.dropout(exchange.fetch(self, late.before, site), self.halo_nodes, late.stream, late.p, False)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -123,8 +142,18 @@ class LocalGraph:
         """Dropout (after relu, if asked) whose mask is a function of (seed, step, call, node, feature).
 
         It is therefore the same for any number of workers, and the same at the owner and at every reader of a row.
+        Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         """
-        return exchange.dropout(x, self.nodes, self._next_stream(), p, relu)
+        stream = self._next_stream()
+        if not (p and self.training and self.policy.forward.mixes_steps):
+            return exchange.dropout(x, self.nodes, stream, p, relu)
+        before = torch.relu(x) if relu else x
+        self._dropped = Dropped(exchange.dropout(before, self.nodes, stream, p, False), before, stream, p)
+        return self._dropped.after
+
+    def was_dropped(self, x: Tensor) -> bool:
+        """Whether x is the last result of `dropout`, and must be exchanged as it was before that."""
+        return self._dropped is not None and x is self._dropped.after
 
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
@@ -171,6 +200,7 @@ class LocalGraph:
         With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`).
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
+        self._dropped = None
         self.wires.begin(step, probe and training)
         if training:
             self.drawing.begin(step)

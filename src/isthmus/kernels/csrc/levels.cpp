@@ -1,8 +1,8 @@
 // Water-filling, and drawing by it: target i keeps its edge from source j with p_ij = min(1, level_i * value_j).
 //
-// One number per target and one per source stand for the probabilities of all edges. Both the product and the hash of
-// an edge take their two ends alike, so a pattern and its transpose give an edge the same p and the same draw, and one
-// loop serves both.
+// One number per target and one per source stand for the probabilities of all edges. An edge's p is the product of two
+// factors and its random bits are mix32 of the sum of two keys, one of each end: so a pattern and its transpose give an
+// edge the same p and the same bits, and one loop serves both.
 #include <memory>
 #include <vector>
 
@@ -12,9 +12,8 @@
 namespace isthmus {
 namespace {
 
-constexpr int64_t kLanes = 8;   // sums of a row: as many on every machine, so that their bits are the same on all
-constexpr int kMarks = 32;      // edges that are drawn, and marked, together
-constexpr double kRange = 0x1p32;
+constexpr int kLanes = 8;   // partial sums of a row: as many on every machine, so that their bits are the same on all
+constexpr int kMarks = 32;  // edges to a word of marks
 
 inline double probability(double level, double value) { return std::min(level * value, 1.0); }
 
@@ -58,43 +57,23 @@ double water_level(const double* values, int64_t count, double budget) {
   }
 }
 
-// What the draw of an edge takes from one of its ends: p is the product of the factors, bits are mix32 of the keys' sum.
-struct End {
-  double factor;
-  uint32_t key;
-};
-
-struct Ends {
-  const double* factor;
-  const int64_t* ids;
-  uint64_t stream;
-  bool target, coupled;
-  End operator[](int64_t at) const {
-    const uint64_t key = key_of(stream, ids[at]);
-    return {factor[at], target ? (coupled ? 0 : (uint32_t)key) : (uint32_t)(key >> 32)};
-  }
-};
+// What the hash of an edge takes from its target and from its source. Coupled edges take nothing from the target.
+inline uint32_t target_key(uint64_t stream, int64_t id, bool coupled) {
+  return coupled ? 0 : (uint32_t)key_of(stream, id);
+}
+inline uint32_t source_key(uint64_t stream, int64_t id) { return (uint32_t)(key_of(stream, id) >> 32); }
 
 // A row's edges are marked in words of its own: no two threads write one word.
 inline int64_t first_word(const int64_t* indptr, int64_t r) { return indptr[r] / kMarks + r; }
 
-// Marks which of `count` edges of a row are kept. The columns' ends are gathered first; then the draws run in vectors.
-inline uint32_t draw_block(const int32_t* indices, int count, const End* ends, End row) {
-  double factor[kMarks];
-  uint32_t key[kMarks];
-  for (int k = 0; k < count; ++k) {
-    const End& end = ends[indices[k]];
-    factor[k] = end.factor;
-    key[k] = end.key;
-  }
-  const int whole = (count + (int)kLanes - 1) / (int)kLanes * (int)kLanes;
-  for (int k = count; k < whole; ++k) factor[k] = 0, key[k] = 0;  // p = 0: never kept
-  const double chance = row.factor * kRange;
+// Marks which of `count` edges of a row are kept: bits + 1/2 < p * 2^32.
+inline uint32_t draw_marks(const int32_t* indices, int count, const uint32_t* col_keys, const double* col_factor,
+                           uint32_t row_key, double row_factor) {
+  const double chance = row_factor * 0x1p32;
   uint32_t marks = 0;
-#pragma omp simd reduction(| : marks)
-  for (int k = 0; k < whole; ++k) {
-    const int32_t bits = (int32_t)(mix32(row.key + key[k]) ^ 0x80000000u);  // signed: such become double in vectors
-    marks |= (double)bits + (kRange / 2 + 0.5) < chance * factor[k] ? 1u << k : 0u;
+  for (int k = 0; k < count; ++k) {
+    const uint32_t bits = mix32(row_key + col_keys[indices[k]]);
+    marks |= (uint32_t)((double)bits + 0.5 < chance * col_factor[indices[k]]) << k;
   }
   return marks;
 }
@@ -165,24 +144,24 @@ ISTHMUS_API void inclusion(int64_t rows, const int64_t* indptr, const int32_t* i
   });
 }
 
-// Marks the edges that are kept, and writes the new_indptr of their pattern. The ends of the columns are laid side by
-// side first: an edge then reads one place, and hashes once.
+// Marks the edges that are kept, and writes the new_indptr of their pattern.
 ISTHMUS_API void mark_weighted(uint64_t stream, int64_t rows, int64_t cols, const int64_t* indptr,
                                const int32_t* indices, const double* row_factor, const double* col_factor,
                                const int64_t* row_ids, const int64_t* col_ids, int transposed, int coupled,
                                uint32_t* marks, int64_t* new_indptr, int threads) {
-  const isthmus::Ends row_ends = {row_factor, row_ids, stream, !transposed, coupled != 0};
-  const isthmus::Ends col_ends = {col_factor, col_ids, stream, transposed != 0, coupled != 0};
-  const std::unique_ptr<isthmus::End[]> ends(new isthmus::End[cols]);
-  isthmus::for_each(cols, threads, [&](int64_t c) { ends[c] = col_ends[c]; });
+  const auto key_of_end = [=](bool target, int64_t id) {
+    return target ? isthmus::target_key(stream, id, coupled != 0) : isthmus::source_key(stream, id);
+  };
+  const std::unique_ptr<uint32_t[]> col_keys(new uint32_t[cols]);
+  isthmus::for_each(cols, threads, [&](int64_t c) { col_keys[c] = key_of_end(transposed, col_ids[c]); });
   isthmus::for_row_chunks(indptr, rows, threads, [&](int64_t first, int64_t stop) {
     for (int64_t r = first; r < stop; ++r) {
-      const isthmus::End row = row_ends[r];
+      const uint32_t row_key = key_of_end(!transposed, row_ids[r]);
       uint32_t* word = marks + isthmus::first_word(indptr, r);
       int64_t kept = 0;
       for (int64_t begin = indptr[r]; begin < indptr[r + 1]; begin += isthmus::kMarks) {
         const int count = (int)std::min<int64_t>(isthmus::kMarks, indptr[r + 1] - begin);
-        *word = isthmus::draw_block(indices + begin, count, ends.get(), row);
+        *word = isthmus::draw_marks(indices + begin, count, col_keys.get(), col_factor, row_key, row_factor[r]);
         kept += __builtin_popcount(*word++);
       }
       new_indptr[r + 1] = kept;
