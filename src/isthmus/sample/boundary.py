@@ -18,7 +18,7 @@ _SALT = 0xB45  # keeps these draws apart from others of the same step
 
 @dataclass(frozen=True)
 class Boundary:
-    """Of the m rows that a reader has from an owner, s are drawn without replacement and count m/s times.
+    """Of the m rows that a reader has from an owner, s are drawn without replacement and count m/s times (`weight`).
 
     s is p·m rounded down, or up with the probability of its fraction, so that small boundaries are not lost for ever;
     ``size="as-published"`` always rounds down. Both ends of a link draw the same rows, and no ids travel.
@@ -43,6 +43,15 @@ class Boundary:
             size += int(kernels.stream(key, count) / 2**64 < exact - size)
         return kernels.draw_rows(key, count, size)
 
+    def weight(self, count: int, size: int) -> float:
+        """What each of ``size`` drawn rows of ``count`` counts: the inverse of the share drawn.
+
+        A link of less than one row on average mostly draws none: there it is the inverse of the probability.
+        """
+        if not size:
+            return 0.0
+        return count / size if self.rate * count >= 1 else 1 / self.rate
+
     def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
         if self.rate == 1:
             return scene.whole
@@ -50,7 +59,7 @@ class Boundary:
         halo = [self.rows(seed, step, q, me, count) for q, count in enumerate(links.halo_counts)]
         sent = [self.rows(seed, step, me, q, len(rows)) for q, rows in enumerate(links.send_rows)]
         scale = [
-            torch.full((len(rows),), count / max(len(rows), 1), dtype=torch.float64)
+            torch.full((len(rows),), self.weight(count, len(rows)), dtype=torch.float64)
             for rows, count in zip(halo, links.halo_counts, strict=True)
         ]
         return scene.with_rows(halo, sent, torch.cat(scale))
