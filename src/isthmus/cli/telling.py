@@ -78,7 +78,9 @@ def report(
 @app.command()
 def variance(
     folder: Annotated[Path, typer.Argument(help="A parts folder.")],
-    rate: Annotated[float, typer.Option(help="Share that is kept: of edges (psc-gcn) or of halo rows (bns).")] = 0.1,
+    rate: Annotated[
+        float, typer.Option(help="Share that is kept: of edges, or of halo rows by boundary samplers.")
+    ] = 0.1,
     draws: Annotated[int, typer.Option(help="Graphs drawn by each sampler.")] = 200,
     width: Annotated[int, typer.Option(help="Of the rows that are aggregated.")] = 64,
     norm: Annotated[str, typer.Option(help="Of the aggregation: mean, gcn or sum.")] = "mean",
@@ -86,7 +88,7 @@ def variance(
         str, typer.Option(help="own: the graph's, projected, through relu; random: rows of log-normal lengths.")
     ] = "own",
     samplers: Annotated[
-        str | None, typer.Option(help="Some of independent,coupled,optimal,bns,boundary-edge; default: all.")
+        str | None, typer.Option(help="Some of independent,coupled,optimal-boundary,boundary,boundary-edge.")
     ] = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -169,16 +171,18 @@ def _findings(found: dict[str, Any]) -> list[str]:
     trials = [*found["equal_rate"], *found["equal_traffic"]]
     error = max((one["error"]["all"] / one["variance"]["all"] for one in trials if one["variance"]["all"]), default=0)
     lines = [
-        f"Rows fetched: of all {found['halo_rows']:,} halo rows. Beside them the variance Σ E‖Z̃ − Z‖² / Σ ‖Z‖² of the "
-        f"{found['norm']}, measured over {found['draws']} draws (standard errors up to {error:.1%}) and, "
+        f"Rows fetched: of all {found['halo_rows']:,} halo rows. Beside them the variance Σ E‖Z̃ − Z‖² / Σ ‖Z‖² of a "
+        f"{found['norm']} aggregation, measured over {found['draws']} draws (standard errors up to {error:.1%}) and, "
         "in brackets, by theory. Independent and coupled drop inner edges too: compare others with them by halo edges."
     ]
     if "coupled_to_independent" in found:
         rows, variance = (times("coupled_to_independent", "equal_rate", what) for what in ("rows", "variance"))
         lines.append(f"At equal rate, coupled fetches {rows} × the rows of independent, at {variance} × its variance.")
-    if "optimal_to_bns" in found:
-        few, many = (times("optimal_to_bns", when, "halo_variance") for when in ("equal_rate", "equal_traffic"))
-        lines.append(f"Optimal has {few} × the variance of bns in the first table, {many} × in the second.")
+    if "optimal_to_boundary" in found:
+        few, many = (times("optimal_to_boundary", when, "halo_variance") for when in ("equal_rate", "equal_traffic"))
+        lines.append(
+            f"Optimal-boundary has {few} × the variance of boundary in the first table, {many} × in the second."
+        )
     lemma = found["lemma3"]
     lines.append(
         f"Lemma 3, inner edges weighted by a: {lemma['uniform']:.3g} if p = ε, {lemma['importance']:.3g} if p goes by "

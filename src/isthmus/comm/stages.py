@@ -88,6 +88,8 @@ class Stages:
             raise InputError(
                 "there is no error to feed back where rows are sent as they are: set bits to 16, 8, 4 or 2"
             )
+        if self.feedback and isinstance(self.merge, Add):
+            raise InputError("differences against what the reader holds leave no error behind: leave feedback out")
         if self.feedback and not whole:
             raise InputError(
                 "feedback would grow old with rows that are not sent: leave feedback out, or send differences"

@@ -114,25 +114,12 @@ class LocalGraph:
         self._check_rows(x)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
-            rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
-            picked = self.edges.picked
+            rows, picked = self._fixed_halo(site), self.edges.picked
             return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
         halo = self._halo_apart(x, site, "sum", None)
         if halo is not None:
             return torch.cat([x, halo])
         return exchange.halo(self, x, site, exact=not self.training)
-
-    def _halo_apart(self, x: Tensor, site: int, norm: str, through: Tensor | None) -> Tensor | None:
-        """Halo rows that take a way of their own while training: features of a cache, rows to be dropped out here."""
-        if not self.training:
-            return None
-        late = self._dropped if self.was_dropped(x) else None
-        self.drawing.look(x if late is None else late.before, through, norm)
-        if self.is_fixed(x) and self.features is not None:
-            return self.features.rows(x, site, self.step)
-        if late is None:
-            return None
-        return exchange.dropout(exchange.fetch(self, late.before, site), self.halo_nodes, late.stream, late.p, False)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -239,6 +226,29 @@ class LocalGraph:
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
+
+    def _halo_apart(self, x: Tensor, site: int, norm: str, through: Tensor | None) -> Tensor | None:
+        """Halo rows that take a way of their own while training: features of a cache, rows to be dropped out here."""
+        if not self.training:
+            return None
+        late = self._dropped if self.was_dropped(x) else None
+        self.drawing.look(x if late is None else late.before, through, norm)
+        if self.is_fixed(x) and self.features is not None:
+            return self.features.rows(x, site, self.step)
+        if late is None:
+            return None
+        if self.is_fixed(late.before) and self.features is None:
+            rows = self._fixed_halo(site)[self.num_inner :]
+            halo = rows if self.edges.picked is None else rows[self.edges.picked]
+        else:
+            halo = exchange.fetch(self, late.before, site)
+        return exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
+
+    def _fixed_halo(self, site: int) -> Tensor:
+        """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
+        assert self._fixed is not None, "rows are declared by `fix` before they are read"
+        fixed = self._fixed
+        return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
 
     def _next_site(self) -> int:
         self._sites += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isthmus.cache import CachePolicy
-from isthmus.comm import Add, Replace, Stages
+from isthmus.comm import Add, All, Replace, Stages
 from isthmus.errors import InputError
 from isthmus.local.savings import Savings
 from isthmus.sample import Sampler
@@ -34,6 +34,10 @@ class Policy:
                 raise InputError("a drawn graph reads only rows drawn for it: nothing old can be kept or smoothed")
             if self.sampler is not None and stages.ring:
                 raise InputError("whole blocks round a ring leave nothing to draw: set rate to 1")
+            if self.sampler is not None and not isinstance(stages.select, All):
+                raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
+        if self.forward.clip is not None:
+            raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 

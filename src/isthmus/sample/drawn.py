@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus import kernels
 from isthmus.comm import Links
 from isthmus.kernels import Csr
-from isthmus.sample.edges import Edges
+from isthmus.sample.edges import EdgeAttr, Edges
 from isthmus.sample.norm import Norm
 
 
@@ -19,6 +20,11 @@ class Pattern:
 
     csr: Csr
     weight: Tensor | None = None
+
+    def turned(self) -> Pattern:
+        """The transpose."""
+        csr, order = kernels.transpose(self.csr)
+        return Pattern(csr, None if self.weight is None else self.weight[order])
 
 
 class Drawn(Edges):
@@ -34,7 +40,7 @@ class Drawn(Edges):
         halo_scale: Tensor | None = None,  # float64 [k]: what a halo row counts
         inner: Pattern | None = None,  # None: all inner edges
         inner_out: Pattern | None = None,
-        edge_attr: tuple[Tensor, Tensor] | None = None,
+        edge_attr: EdgeAttr = None,
     ):
         super().__init__(
             inner=whole.inner if inner is None else inner.csr,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -11,6 +12,8 @@ from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr
 from isthmus.sample.norm import Norm
+
+EdgeAttr = tuple[Tensor, Tensor] | Callable[[], tuple[Tensor, Tensor]] | None  # made when first read, if callable
 
 
 class Edges:
@@ -30,7 +33,7 @@ class Edges:
         degree: Tensor,  # [n], in the whole graph
         halo_degree: Tensor,  # [h]
         symmetric: bool,  # the inner edges are their own transpose
-        edge_attr: tuple[Tensor, Tensor] | None = None,  # of the inner and of the halo edges
+        edge_attr: EdgeAttr = None,  # of the inner and of the halo edges
     ):
         self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
         self.nodes, self.halo_nodes = nodes, halo_nodes
@@ -146,9 +149,12 @@ class Edges:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        if self.edge_attributes is None:
-            return None
-        return torch.cat(self.edge_attributes)[self._full_order]
+        return None if self.edge_attributes is None else torch.cat(self.attributes())[self._full_order]
+
+    def attributes(self) -> tuple[Tensor, Tensor]:
+        """Of the inner and of the halo edges, where there are any."""
+        assert self.edge_attributes is not None, "this graph has no edge attributes"
+        return self.edge_attributes() if callable(self.edge_attributes) else self.edge_attributes
 
     @property
     def _full_order(self) -> Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.kernels import Csr
 from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import Edges
 from isthmus.sample.scene import Scene
@@ -79,38 +79,25 @@ class Neighbours:
         if self.rate == 1:
             return scene.whole
         whole, levels = scene.whole, self.levels(scene.whole, sizes)
-        inner_key = kernels.stream(scene.seed, step, _SALT)
-        halo_key = kernels.stream(scene.seed, step, _SALT, 1 + scene.transport.rank)
-        nodes, halo_nodes, with_attr = whole.nodes, whole.halo_nodes, whole.edge_attributes is not None
-
-        def drawn(key: int, csr: Csr, value: Tensor, rows: Tensor, cols: Tensor, turned: bool, coupled: bool):
-            return kernels.draw_weighted(
-                key, csr, levels.level, value, rows, cols, transposed=turned, coupled=coupled, dtype=scene.dtype,
-                with_edges=with_attr and not turned,
-            )  # fmt: skip
-
-        inner, inner_weight, inner_kept = drawn(inner_key, whole.inner, levels.inner, nodes, nodes, False, False)
-        halo, halo_weight, halo_kept = drawn(halo_key, whole.halo, levels.halo, nodes, halo_nodes, False, self.coupled)
-        inner_out, inner_out_weight, _ = drawn(inner_key, whole.inner_out, levels.inner, nodes, nodes, True, False)
-        halo_out, halo_out_weight, _ = drawn(
-            halo_key, whole.halo_out, levels.halo, halo_nodes, nodes, True, self.coupled
+        asked: dict[str, Any] = {"dtype": scene.dtype, "with_edges": whole.edge_attributes is not None}
+        key = kernels.stream(scene.seed, step, _SALT)
+        inner, inner_weight, inner_kept = kernels.draw_weighted(
+            key, whole.inner, levels.level, levels.inner, whole.nodes, whole.nodes, **asked
         )
+        key = kernels.stream(scene.seed, step, _SALT, 1 + scene.transport.rank)
+        halo, halo_weight, halo_kept = kernels.draw_weighted(
+            key, whole.halo, levels.level, levels.halo, whole.nodes, whole.halo_nodes, coupled=self.coupled, **asked
+        )
+        if self.estimator == "self-normalised":
+            kept = (inner.indptr.diff() + halo.indptr.diff()).clamp_min(1)
+            ratio = whole.degree.to(scene.dtype) / kept.to(scene.dtype)
+            inner_weight, halo_weight = ratio[inner.edge_rows], ratio[halo.edge_rows]
         attributes = None
         if whole.edge_attributes is not None:
-            attributes = whole.edge_attributes[0][inner_kept], whole.edge_attributes[1][halo_kept]
-        if self.estimator == "self-normalised":
-            kept = inner.indptr.diff() + halo.indptr.diff()
-            ratio = (whole.degree.to(scene.dtype) / kept.clamp_min(1).to(scene.dtype)).contiguous()
-            inner_weight, halo_weight = ratio[inner.edge_rows], ratio[halo.edge_rows]
-            inner_out_weight, halo_out_weight = ratio[inner_out.indices.long()], ratio[halo_out.indices.long()]
-        return scene.with_edges(
-            step,
-            Pattern(halo, halo_weight),
-            Pattern(halo_out, halo_out_weight),
-            Pattern(inner, inner_weight),
-            Pattern(inner_out, inner_out_weight),
-            attributes,
-        )
+            of_inner, of_halo = whole.attributes()
+            attributes = of_inner[inner_kept], of_halo[halo_kept]
+        inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
+        return scene.with_edges(step, halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
 
     def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""

@@ -55,7 +55,8 @@ class RandomEdges:
             inner_out = inner if whole.symmetric else self._weighted(kernels.transpose(csr)[0], p, scene.dtype)
         attributes = None
         if whole.edge_attributes is not None:
-            attributes = whole.edge_attributes[0][inner_kept], whole.edge_attributes[1][halo_kept]
+            of_inner, of_halo = whole.attributes()
+            attributes = of_inner[inner_kept], of_halo[halo_kept]
         halo_out = self._weighted(kernels.transpose(halo)[0], p, scene.dtype)
         halo_in = self._weighted(halo, p, scene.dtype)
         return scene.with_edges(step, halo_in, halo_out, inner, inner_out, attributes)

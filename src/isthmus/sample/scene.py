@@ -12,7 +12,7 @@ from isthmus import kernels
 from isthmus.comm import Links, Transport, Where, flags
 from isthmus.kernels import Csr
 from isthmus.sample.drawn import Drawn, Pattern
-from isthmus.sample.edges import Edges
+from isthmus.sample.edges import EdgeAttr, Edges
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Scene:
             Pattern(kernels.transpose(halo_out)[0]),
             Pattern(halo_out),
             scale,
-            edge_attr=_attributes(whole, picked),
+            edge_attr=whole.edge_attributes and (lambda: _attributes(whole, picked)),
         )
 
     def with_edges(
@@ -50,7 +50,7 @@ class Scene:
         halo_out: Pattern | None,  # h × n
         inner: Pattern | None,
         inner_out: Pattern | None,
-        edge_attr: tuple[Tensor, Tensor] | None = None,
+        edge_attr: EdgeAttr = None,
     ) -> Drawn:
         """The graph with some of the edges, and the halo nodes that they read; owners are told which those are."""
         read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
@@ -80,11 +80,9 @@ def _links(links: Links, halo: Sequence[Tensor], sent: Sequence[Tensor]) -> Link
     return Links(send_rows, [len(rows) for rows in halo], list(sent), list(halo))
 
 
-def _attributes(whole: Edges, picked: Tensor) -> tuple[Tensor, Tensor] | None:
+def _attributes(whole: Edges, picked: Tensor) -> tuple[Tensor, Tensor]:
     """Edge attributes in the order that turning the drawn halo edges twice gives: by target, then by halo node."""
-    if whole.edge_attributes is None:
-        return None
-    inner, halo = whole.edge_attributes
+    inner, halo = whole.attributes()
     number = torch.full((whole.num_halo,), -1)
     number[picked] = torch.arange(len(picked))
     cols = number[whole.halo.indices.long()]

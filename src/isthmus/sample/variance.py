@@ -34,10 +34,11 @@ Progress = Callable[[str, int, int], None]
 SAMPLERS: dict[str, Callable[[float], Sampler]] = {
     "independent": lambda rate: Neighbours(rate),
     "coupled": lambda rate: Neighbours(rate, coupled=True),
-    "optimal": lambda rate: OptimalBoundary(rate),
-    "bns": lambda rate: Boundary(rate),
+    "optimal-boundary": lambda rate: OptimalBoundary(rate),
+    "boundary": lambda rate: Boundary(rate),
     "boundary-edge": lambda rate: RandomEdges(rate, "boundary"),
 }
+PAIRS = {"coupled_to_independent": ("coupled", "independent"), "optimal_to_boundary": ("optimal-boundary", "boundary")}
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,8 @@ def compare(z: Aggregation, asked: Question, progress: Progress = lambda what, d
         "equal_traffic": [asdict(each) for each in same_rows.values()],
         "lemma3": {name: value / unit for name, value in lemma3(z, paper).items()},
     }
-    for one, other in (("coupled", "independent"), ("optimal", "bns")):
-        if one in asked.samplers and other in asked.samplers:
-            at = {"equal_rate": same_rate, "equal_traffic": same_rows}
-            result[f"{one}_to_{other}"] = {when: found[one].over(found[other]) for when, found in at.items()}
+    at = {"equal_rate": same_rate, "equal_traffic": same_rows}
+    for name, (one, other) in PAIRS.items():
+        if {one, other} <= set(asked.samplers):
+            result[name] = {when: found[one].over(found[other]) for when, found in at.items()}
     return result
