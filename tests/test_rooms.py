@@ -19,6 +19,7 @@ ROOMS = [
     "nn",
     "engine",
     "recipes",
+    "testbed",
     "launch",
     "report",
     "cli",
