@@ -127,7 +127,7 @@ def _tables(comparison: Comparison) -> Group:
         for name in columns:
             table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
         for place, one in enumerate(comparison.contenders):
-            failed = f" [red]({len(one.failures)} failed)[/]" if one.failures else ""
+            failed = f"\n[red]{len(one.failures)} failed[/]" if one.failures else ""
             table.add_row(escape(one.label) + failed, *(cells[place] for cells in columns.values()))
         tables.append(table)
     return Group(escape(lead(comparison.asked)), *tables)

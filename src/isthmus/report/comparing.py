@@ -154,7 +154,8 @@ def learning(comparison: Comparison) -> str:
         chart = bar_chart(reached, "time to the target", duration, empty="no run has reached it")
         missed = [one.label for _, one in ones if one.runs and _mean_time(comparison, one) is None]
         late = note_of(f"Not reached by every seed: {', '.join(missed)}.") if missed and reached else ""
-        figures.append(figure(f"Time until {NAMES[comparison.split]} {score(comparison.target)}", chart + late))
+        goal = f"{NAMES[comparison.split]} {comparison.metric} {score(comparison.target)}"
+        figures.append(figure(f"Time to {goal}", chart + late))
     for axis, unit, by in ((1, "seconds of steps", "time"), (0, "step", "step")):
         lines = [Line(one.label, colour(place), _curve(one, comparison.split, axis)) for place, one in ones]
         ends = [x for line in lines for x, _ in line.points if x is not None]

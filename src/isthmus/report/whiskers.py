@@ -10,7 +10,7 @@ from isthmus.report.contender import Spread
 from isthmus.report.scale import Scale
 from isthmus.report.text import escape
 
-LEFT, RIGHT, ROW, AXIS = 6, FIGURE + 34, 38, 20
+LEFT, RIGHT, ROW, AXIS = 18, FIGURE + 34, 38, 20
 
 
 @dataclass(frozen=True)
