@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -157,6 +158,18 @@ def test_sigterm_is_heeded(owner):
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 128 + signal.SIGTERM
     assert left(prefix) == []
+
+
+def test_the_command_stays_until_it_is_interrupted():
+    command = [sys.executable, "-m", "isthmus", "testbed", "--hosts", "2", "--link", "1gbit", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    told = json.loads(process.stdout.readline())
+    assert all((FOLDER / host["name"]).exists() for host in told["hosts"])
+    assert 0 < told["measured"] < 1.1 * told["rate"] == 1.1e9
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
+    assert not any((FOLDER / host["name"]).exists() for host in told["hosts"])
 
 
 SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['MASTER_ADDR'], flush=True)"

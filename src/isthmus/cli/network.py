@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
-from typing import Annotated
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from isthmus.cli.shared import Json, app, err, show
 from isthmus.errors import InputError
+
+if TYPE_CHECKING:
+    from isthmus.testbed import Testbed
 
 Link = Annotated[str | None, typer.Option(help="Rate of every host's link, such as 300mbit or 1gbit; needs root.")]
 
@@ -48,15 +52,23 @@ def bed(
             if status:
                 raise typer.Exit(status)
             return
-        rate = measure(made) if hosts > 1 else None
-        table = Table("host", "address", "enter it", title=f"links of {written(made.rate)}")
-        for place, host in enumerate(made.hosts):
-            table.add_row(str(place), host.address, f"ip netns exec {host.name} bash")
-        told = [{"name": host.name, "address": host.address} for host in made.hosts]
-        show({"hosts": told, "rate": made.rate, "measured": rate}, table, as_json)
-        reached = "" if rate is None else f"a plain TCP stream reaches {written(rate)}; "
-        err.print(f"{reached}Ctrl-C ends the testbed", highlight=False)
-        signal.pause()
+        with suppress(KeyboardInterrupt):
+            _tell(made, measure(made) if hosts > 1 else None, as_json)
+            while True:
+                time.sleep(1)
+
+
+def _tell(made: Testbed, reached: float | None, as_json: bool) -> None:
+    """How to enter the hosts, and how fast their links are."""
+    from isthmus.testbed import written
+
+    table = Table("host", "address", "enter it", title=f"links of {written(made.rate)}")
+    for place, host in enumerate(made.hosts):
+        table.add_row(str(place), host.address, f"ip netns exec {host.name} bash")
+    hosts = [{"name": host.name, "address": host.address} for host in made.hosts]
+    show({"hosts": hosts, "rate": made.rate, "measured": reached}, table, as_json)
+    speed = "" if reached is None else f"a plain TCP stream reaches {written(reached)}; "
+    err.print(f"{speed}Ctrl-C ends the testbed", highlight=False)
 
 
 def quiet_torch() -> None:
