@@ -28,7 +28,7 @@ def test_names_and_options():
         (" ; ,", "no recipe to compare"),
         ("vanilla, magic", "unknown recipe 'magic'"),
         ("bns rate", "'rate' has no value"),
-        ("exact rate=0.1", "no option 'rate'"),
+        ("exact colour=1", "no option 'colour'"),
         ("bns rate=7", "rate"),
         ("bns, vanilla, bns", "'bns' is listed twice"),
     ],
