@@ -25,7 +25,7 @@ NETWORK = "10.77"  # of the hosts; it is seen by nobody else
 MOST_HOSTS = 200
 MTU = 9000  # jumbo frames: a plain TCP stream gets 99.3 % of the rate
 # What a link that was idle lets through at once: more makes short messages too fast, less makes long ones too slow on a
-# machine whose cores are busy (of 1, 3 and 10 ms, a plain stream at five processes per core got 96, 98 and 99 %).
+# machine whose cores are busy (with 1, 3 and 10 ms a plain stream at 1gbit got 96, 98 and 99 %, five tasks to a core).
 BURST_SECONDS, LEAST_BURST = 2e-3, 20_000  # bytes: two frames and some room
 QUEUE = "50ms"  # what waits longer than this at a link is dropped
 
