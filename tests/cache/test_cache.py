@@ -178,6 +178,19 @@ def test_what_stays_is_fetched_once(book, order):
         assert sum(log.new[0]) == sum(map(len, log.kept[0]))
 
 
+@pytest.mark.xfail(strict=True, reason="Features.fetches has one place per step: the second read finds none of its own")
+def test_features_may_be_read_twice_in_a_step(book):
+    def work(transport):
+        graph = local(book, transport, policy_of(CachePolicy("inclusion", 0.4), delay=1))
+        x = graph.fix(planted(graph.nodes))
+        for step in range(STEPS):
+            graph.begin(step)
+            assert read_rightly(graph, x)
+            assert aggregated_rightly(graph, x)
+
+    Hub(WORKERS).run(work)
+
+
 def test_before_delayed_rows_arrive_only_kept_ones_are_there(book):
     """As published: the others are zero until step τ."""
 
@@ -253,6 +266,6 @@ def test_inclusion_hits_most(tmp_path):
     rate = {order: hit_rate(order) for order in ORDERS}
     assert rate["none"] == 0
     assert rate["random"] > 0.2
-    assert rate["inclusion"] >= rate["degree"] - 0.01
+    assert rate["inclusion"] >= rate["degree"] + 0.03
     assert rate["inclusion"] >= rate["random"] + 0.07
     assert rate["degree"] >= rate["random"] - 0.03
