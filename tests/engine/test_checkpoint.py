@@ -121,14 +121,11 @@ def test_what_cannot_be_resumed(tmp_path):
         run(other, replace(ASKED, steps=14), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="no checkpoint to resume"):
         run(book, ASKED, tmp_path / "nothing", resume=True)
-    (tmp_path / "run/checkpoints/step-12/model.safetensors").write_bytes(b"\0" * 100)
-    with pytest.raises(InputError, match="damaged"):
-        run(book, replace(ASKED, steps=14), tmp_path / "run", resume=True)
 
 
 def test_wrong_number_of_workers(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
-    with pytest.raises(InputError, match="has 2 parts but there are 3 workers"):
+    with pytest.raises(InputError, match="has 2 parts but 3 workers: use --workers 2 or fewer"):
         Hub(3).run(lambda transport: train(book, ASKED, transport))
     with pytest.raises(InputError, match="split 4 does not exist"):
         run(book, replace(ASKED, split=4), None)

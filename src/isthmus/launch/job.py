@@ -15,6 +15,7 @@ from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
 from isthmus.launch.display import Display, counting
 from isthmus.launch.place import Place, threads_for
+from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
 
 
@@ -31,6 +32,8 @@ class Job:
     timeout: float = 300.0
     quiet: bool = False
     prediction: PredictConfig | None = None
+    restarts: int = 3
+    """How often a run that lost a worker starts again without getting on."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -59,7 +62,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
-    with Display(job.config, book, transport, quiet=job.quiet) as display:
+    with asked_to_stop() as stop, Display(job.config, book, transport, quiet=job.quiet) as display:
         result = train(
             book,
             job.config,
@@ -68,5 +71,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
             out=None if job.out is None else Path(job.out),
             resume=job.resume,
             watch=display.show,
+            note=display.note,
+            stop=stop,
         )
     return result.summary
