@@ -71,14 +71,14 @@ def _watch(processes: list[subprocess.Popen], stop: Stop, timeout: float) -> Non
     """Returns when all have ended, or one has failed and the others had time to speak; passes on a wish to stop."""
     deadline: float | None = None
     told = False
-    while any(process.poll() is None for process in processes):
-        codes = [process.returncode for process in processes if process.returncode]
-        if any(code < 0 for code in codes):
+    while None in (codes := [process.poll() for process in processes]):
+        failed = [code for code in codes if code]
+        if any(code < 0 for code in failed):
             break  # it said nothing, and what the others say of it is no news
         if stop.asked and not told:
             _tell(processes)
             told, deadline = True, time.monotonic() + timeout
-        if deadline is None and any(code not in STOPPED for code in codes):
+        if deadline is None and any(code not in STOPPED for code in failed):
             deadline = time.monotonic() + GRACE
         if deadline is not None and time.monotonic() > deadline:
             break
