@@ -133,17 +133,6 @@ def test_no_validation_nodes(isthmus, tmp_path):
     assert "none: no such nodes" in isthmus("train", str(source), "--workers", "1", *QUICK)[1]
 
 
-def test_interrupted_run_says_how_to_go_on(tmp_path):
-    book = cut(community_graph(), 2, "random", tmp_path)
-    run = started(book.folder, tmp_path / "run", "--steps", "100000", start_new_session=True)
-    until(lambda: (tmp_path / "run/checkpoints/step-5").exists())
-    os.killpg(run.pid, signal.SIGINT)
-    complaint = run.communicate(timeout=30)[1]
-    assert run.returncode == 130
-    assert complaint.count("\n") == 1
-    assert "--resume" in complaint
-
-
 def test_truncated_file(isthmus, tmp_path):
     source = npz(tmp_path / "bad.npz")
     source.write_bytes(source.read_bytes()[:-3000])

@@ -8,19 +8,17 @@ import pytest
 from chaos import Chaos
 from graphs import community_graph, cut
 
-KILLS = 3
-
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
-@pytest.mark.parametrize(("recipe", "parts"), [("exact", 4), ("pipegcn", 3)])
-def test_kills_change_nothing(tmp_path, recipe, parts):
+@pytest.mark.parametrize(("recipe", "parts", "kills"), [("exact", 4, 3), ("pipegcn", 3, 2)])
+def test_kills_change_nothing(tmp_path, recipe, parts, kills):
     book = cut(community_graph(), parts, "random", tmp_path)
     how = ["--recipe", recipe, "--workers", "3", "--hidden", "8", "--eval-every", "5"]
     calm = Chaos(book.folder, tmp_path / "calm", 200, how).undisturbed()
-    wild = Chaos(book.folder, tmp_path / "wild", 200, how).disturbed(KILLS, seed=parts)
+    wild = Chaos(book.folder, tmp_path / "wild", 200, how).disturbed(kills, seed=parts)
     assert (calm.status, wild.status) == (0, 0), wild.said
     assert calm.said == ""
-    assert wild.restarts == len(wild.said.splitlines()) == KILLS
+    assert wild.restarts == len(wild.said.splitlines()) == kills
     assert "was ended by SIGKILL; starting again from step" in wild.said
     assert wild.orphans == []
     assert calm.losses() == wild.losses()

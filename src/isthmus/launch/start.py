@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.comm import Hub
+import torch
+
+from isthmus.comm import Hub, Where
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
@@ -91,6 +93,10 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
     try:
+        if place.restarted:  # as worker 0 has it, should the others not see its folder
+            resumed = torch.tensor([int(job.resume and place.rank == 0)])
+            resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
+            job = replace(job, resume=bool(resumed))
         job = replace(job, parts=source if given else str(Path(str(job.out)) / "parts"))
         summary = run(job, transport, place.local_size)
         return summary if place.rank == 0 else {}
