@@ -15,6 +15,7 @@ ROOMS = [
     "partition",
     "comm",
     "sample",
+    "cache",
     "local",
     "nn",
     "engine",

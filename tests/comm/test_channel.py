@@ -1,7 +1,4 @@
-"""The channel, stage by stage and in combination, against what its stages say, on links made by hand.
-
-Rows are planted so that each is recognisable: 100 · sender + row + step / 1000, plus a little wave over the features.
-"""
+"""The channel, stage by stage and in combination, against the literal one, on links made by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from oracle.coded import bf16, fp16, nearest
+from oracle.channel import BYTES, INNER, READ, WIDTH, WORKERS, Expected, block_of, drawn_at, links_of, planted
 
 from isthmus.comm import (
     BACKWARD,
@@ -20,12 +17,13 @@ from isthmus.comm import (
     Buffers,
     Changed,
     Channel,
+    Clip,
     Every,
     Gap,
     Hub,
     Keep,
-    Links,
     Replace,
+    Ring,
     Smooth,
     Stages,
     codec,
@@ -33,125 +31,16 @@ from isthmus.comm import (
 from isthmus.comm.state import restore, state_of
 from isthmus.errors import InputError
 
-WORKERS, INNER, WIDTH, STEPS = 3, 10, 7, 8
-WAVE = 0.3 * np.sin(1 + np.arange(WIDTH))
-READ = {  # of (owner, reader): which of the owner's ten rows; one link is empty
-    link: np.array(rows, dtype=np.int32)
-    for link, rows in {
-        (0, 1): [0, 2, 3, 9],
-        (0, 2): [1, 2],
-        (1, 0): [4, 5, 6, 7, 8, 9, 0, 1, 3],
-        (1, 2): [],
-        (2, 0): [0, 9],
-        (2, 1): [7, 8, 3],
-        **{(worker, worker): [] for worker in range(WORKERS)},
-    }.items()
-}
+STEPS = 7
 BITS = (32, "bf16", "fp16", 8, 4, 2)
-READ_BACK = {32: lambda x: x, "bf16": bf16, "fp16": fp16, **{b: lambda x, b=b: nearest(x, b) for b in (8, 4, 2)}}
-ROW_BYTES = {32: 8 * WIDTH, "bf16": 2 * WIDTH, "fp16": 2 * WIDTH, 8: 8 + 7, 4: 8 + 4, 2: 8 + 2}
-Way = tuple[int, int]  # from sender to receiver: a link forward, a link turned round backward
 
 
-def planted(sender: int, rows: np.ndarray, step: int) -> np.ndarray:
-    return (100 * sender + rows + step / 1000)[:, None] + WAVE
-
-
-def drawn_at(step: int) -> dict[Way, np.ndarray]:
-    """Some of the places of every link, others at each step."""
-    draw = np.random.default_rng(step)
-    return {link: np.nonzero(draw.random(len(rows)) < 0.6)[0] for link, rows in READ.items()}
-
-
-def links_of(rank: int, places: dict[Way, np.ndarray] | None = None) -> Links:
-    """The links of one worker, whole or with the drawn places only."""
-    out, back = ([(rank, q) for q in range(WORKERS)], [(q, rank) for q in range(WORKERS)])
-    if places is None:
-        return Links([torch.from_numpy(READ[link]) for link in out], [len(READ[link]) for link in back])
-    sent, read = ([torch.from_numpy(places[link].astype(np.int32)) for link in links] for links in (out, back))
-    rows = [torch.from_numpy(READ[link][places[link]]) for link in out]
-    return Links(rows, [len(chosen) for chosen in read], sent, read)
-
-
-def block_of(rank: int, direction: str, step: int, places: dict[Way, np.ndarray] | None = None) -> torch.Tensor:
-    """What a worker posts: its inner rows, or the gradients of its halo rows by owner."""
-    rows = [READ[q, rank] if places is None else READ[q, rank][places[q, rank]] for q in range(WORKERS)]
-    rows = np.arange(INNER) if direction == FORWARD else np.concatenate(rows)
-    return torch.from_numpy(planted(rank, rows, step))
-
-
-class Expected:
-    """A channel, literally: per way what its receiver holds, and since when; what its sender remembers; the mail."""
-
-    def __init__(self, stages: Stages, bits: int | str, direction: str, drawn: bool = False):
-        self.stages, self.read, self.direction, self.drawn = stages, READ_BACK[bits], direction, drawn
-        self.rows = {(link if direction == FORWARD else link[::-1]): rows for link, rows in READ.items()}
-        self.memory = {way: np.zeros((len(rows), WIDTH)) for way, rows in self.rows.items()}
-        self.held: dict[Way, np.ndarray] = {}
-        self.born: dict[Way, np.ndarray] = {}
-        self.mail: list[tuple[int, int, Way, np.ndarray, np.ndarray]] = []  # due, sent, way, places, rows
-        self.left: dict[Way, int] = {}  # rows that left at the last step
-
-    def post(self, step: int) -> None:
-        delay, self.left = self.stages.delay, dict.fromkeys(self.rows, 0)
-        first = step if step == 0 and self.stages.warm else step + delay
-        for due in range(first, step + delay + 1) if self.drawn and self.direction == FORWARD else [first]:
-            fresh = {way: planted(way[0], rows, step) for way, rows in self.rows.items()}
-            picks = {way: self.chosen(way, step, due, fresh) for way in self.rows}
-            for way, places in picks.items():
-                self.mail.append((due, step, way, places, self.send(way, places, fresh[way][places])))
-                self.left[way] += len(places)
-
-    def chosen(self, way: Way, step: int, due: int, fresh: dict[Way, np.ndarray]) -> np.ndarray:
-        if self.drawn:
-            return drawn_at(due)[way] if self.direction == FORWARD else drawn_at(step)[way[::-1]]
-        select, everything = self.stages.select, np.arange(len(self.rows[way]))
-        match select:
-            case Every():
-                phase = way[0] % (select.bound + 1) if select.staggered else 0
-                return everything if step == 0 or step % (select.bound + 1) == phase else everything[:0]
-            case Gap():
-                mine = [each for each in self.rows if each[0] == way[0]]
-                moved = np.linalg.norm(np.concatenate([fresh[each] - self.memory[each] for each in mine]))
-                size = np.linalg.norm(np.concatenate([self.memory[each] for each in mine]))
-                return everything if moved > select.bound * size else everything[:0]
-            case Changed():
-                old = self.memory[way]
-                return everything[np.abs(fresh[way] - old).max(1) > select.bound * np.abs(old).max(1)]
-        return everything
-
-    def send(self, way: Way, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What is read back of it."""
-        memory = self.memory[way]
-        if not len(places):
-            return rows
-        if isinstance(self.stages.merge, Add):
-            sent = self.read(rows - memory[places])
-            memory[places] += sent
-        elif self.stages.feedback:
-            total = rows + memory[places]
-            sent = self.read(total)
-            memory[places] = total - sent
-        else:
-            memory[places] = sent = self.read(rows)
-        return sent
-
-    def take(self, step: int) -> None:
-        due, self.mail = [m for m in self.mail if m[0] <= step], [m for m in self.mail if m[0] > step]
-        for _, sent, way, places, rows in due:
-            merge, fresh = self.stages.merge, way not in self.held
-            if isinstance(merge, Replace):
-                self.held[way], self.born[way] = rows, np.full(len(rows), sent)
-                continue
-            held = self.held.setdefault(way, np.zeros((len(self.rows[way]), WIDTH)))
-            self.born.setdefault(way, np.full(len(held), sent))[places] = sent
-            match merge:
-                case Add():
-                    held[places] += rows
-                case Smooth() if not fresh or merge.from_zero:
-                    held[places] = merge.decay * held[places] + (1 - merge.decay) * rows
-                case _:
-                    held[places] = rows
+@pytest.fixture(autouse=True)
+def one_thread_per_worker():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def watched(transport):
@@ -176,7 +65,7 @@ def watched(transport):
 def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn=False):
     """Channels of these stages and directions side by side, with shared buffers, on every worker.
 
-    Per worker: [step][channel] → (what it holds, one piece per sender, or None; ledgers of posting and of taking); states.
+    Per worker: [step][channel] → (what it holds, one piece per sender; ledgers of posting and of taking); states.
     """
 
     def work(transport):
@@ -185,9 +74,9 @@ def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn
         def links(step):
             return links_of(rank, drawn_at(step) if drawn else None)
 
-        channels = [Channel(transport, *each, site, way, 5, buffers) for site, (*each, way) in enumerate(
-            (stages, links_of(rank), direction) for stages, direction in setups
-        )]  # fmt: skip
+        channels = []
+        for site, (stages, direction) in enumerate(setups):
+            channels.append(Channel(transport, stages, links_of(rank), site, direction, 5, buffers))
         for channel in channels if states else []:
             restore(channel, states[rank][channel.site], links)
         for step in steps:
@@ -214,7 +103,7 @@ def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn
 
 def check(setups: list[tuple[Stages, str]], bits: list[int | str], drawn: bool = False) -> None:
     """What is held, its ages and its bytes, on every worker at every step, are as expected."""
-    results = run(setups, drawn=drawn)
+    results, everyone = run(setups, drawn=drawn), range(WORKERS)
     for site, (stages, direction) in enumerate(setups):
         expected = Expected(stages, bits[site], direction, drawn)
         for step in range(STEPS):
@@ -223,25 +112,19 @@ def check(setups: list[tuple[Stages, str]], bits: list[int | str], drawn: bool =
             for rank, (found, _) in enumerate(results):
                 about = f"{stages}, {direction}, step {step}, worker {rank}"
                 pieces, posting, taking = found[step][site]
-                everyone = range(WORKERS)
-                assert posting.kinds["embeddings"] == ROW_BYTES[bits[site]] * sum(
-                    expected.left[rank, q] for q in everyone
-                ), about
-                flags = sum(-(-len(expected.rows[rank, q]) // 8) for q in everyone)
-                assert posting.kinds["ids"] == flags * stages.select.compares, about
-                if not expected.held:
+                left = sum(expected.left[rank, q] for q in everyone)
+                assert posting.kinds["embeddings"] == left * BYTES[bits[site]], about
+                assert posting.kinds["ids"] == sum(expected.told[rank, q] for q in everyone), about
+                held = expected.held(rank)
+                if not held:
                     assert pieces is None, about
                     continue
-                for q, piece in enumerate(pieces):
-                    np.testing.assert_allclose(piece, expected.held[q, rank], rtol=0, atol=1e-11, err_msg=about)
-                ages = step - np.concatenate([expected.born[q, rank] for q in everyone])
+                assert [len(piece) for piece in pieces] == [len(rows) for rows in held], about
+                assert np.abs(torch.cat(pieces).numpy() - np.concatenate(held)).max(initial=0) < 1e-11, about
+                ages = expected.ages(rank, step)
                 assert taking.rows_used == len(ages), about
                 assert taking.age_max == max(ages, default=0), about
                 assert taking.age_sum == pytest.approx(ages.sum(), abs=1e-4), about
-
-
-def starts(delay: int) -> tuple[bool, ...]:
-    return (True, False) if delay else (True,)
 
 
 SELECTS = (All(), Every(1), Every(2, staggered=True), Gap(1e-5), Changed(1e-5))
@@ -256,21 +139,136 @@ def test_stages_together(select, merge):
             Stages(select, merge=merge, delay=1)
         return
     setups, bits = [], []
-    for each, delay, direction in product(BITS, range(4), (FORWARD, BACKWARD)):
+    for number, (each, delay) in enumerate(product(BITS, range(4))):
         if (isinstance(merge, Add) and each == 32) or (isinstance(merge, Smooth) and not delay):
             continue
-        for warm, feedback in product(starts(delay), (False, True)):
-            if feedback and (each == 32 or not isinstance(select, All) or isinstance(merge, Add)):
-                continue
+        warm, both = not delay or number % 3 > 0, isinstance(merge, Replace | Keep) and isinstance(select, All)
+        feedback = number % 2 == 0 and each != 32 and isinstance(select, All) and not isinstance(merge, Add)
+        for direction in (FORWARD, BACKWARD) if both else ((FORWARD, BACKWARD)[(number // 4 + delay) % 2],):
             setups.append((Stages(select, codec(each), feedback, delay, warm, merge), direction))
             bits.append(each)
     check(setups, bits)
 
 
+DRAWN = (
+    {},
+    {"encode": codec(8), "feedback": True},
+    {"encode": codec(4), "merge": Add()},
+    {"select": Changed(1e-5), "merge": Keep()},
+    {"select": Changed(1e-5), "encode": codec(8), "merge": Add()},
+    {"select": Every(1), "merge": Keep()},
+)
+
+
 def test_drawn_links():
+    """Every step reads other rows; what is remembered and kept is by place, and waits until a row is drawn again."""
     setups, bits = [], []
-    for each, delay, direction, merge in product((32, 8), range(4), (FORWARD, BACKWARD), (Replace(), Keep())):
-        for warm in starts(delay):
-            setups.append((Stages(All(), codec(each), each == 8, delay, warm, merge), direction))
-            bits.append(each)
+    for options, delay, direction in product(DRAWN, range(3), (FORWARD, BACKWARD)):
+        setups.append((Stages(**options, delay=delay, warm=delay < 2), direction))
+        bits.append(getattr(options.get("encode"), "bits", 32))
     check(setups, bits, drawn=True)
+
+
+@pytest.mark.parametrize("stages", [Stages(delay=1, merge=Smooth(0.9)), Stages(encode=codec(8), merge=Add())], ids=str)
+def test_rows_in_bf16_are_held_in_float32(stages):
+    def work(transport):
+        channel = Channel(transport, stages, links_of(transport.rank), 0, FORWARD, 0, Buffers())
+        for step in range(4):
+            block = torch.full((INNER, WIDTH), 1.0 + step, dtype=torch.bfloat16)
+            channel.post(step, block, links_of(transport.rank), "embeddings")
+            held = channel.take(step)
+        return held
+
+    want = torch.tensor(4.0 if isinstance(stages.merge, Add) else 0.9 * (0.9 + 0.1 * 2) + 0.1 * 3)
+    for held in Hub(WORKERS).run(work):
+        torch.testing.assert_close(held, want.expand_as(held))
+
+
+@pytest.mark.parametrize("places", [None, drawn_at(0)], ids=["whole", "drawn"])
+def test_gradients_are_added_to_their_rows(places):
+    def work(transport):
+        rank, out = transport.rank, torch.full((INNER, WIDTH), 0.5, dtype=torch.float64)
+        channel = Channel(transport, Stages(), links_of(rank), 0, BACKWARD, 0, Buffers())
+        channel.post(0, block_of(rank, BACKWARD, 0, places), links_of(rank, places), "gradients")
+        channel.add(channel.take(0), out)
+        return out.numpy()
+
+    for owner, got in enumerate(Hub(WORKERS).run(work)):
+        want = np.full((INNER, WIDTH), 0.5)
+        for reader in range(WORKERS):
+            rows = READ[owner, reader] if places is None else READ[owner, reader][places[owner, reader]]
+            want[rows] += planted(reader, rows, 0)
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-0.5, 0.5])
+def test_clip(power):
+    """All that a worker sends back at a site is one block, whoever it is for; short blocks are left alone."""
+    sizes = [np.linalg.norm(block_of(rank, BACKWARD, 0).numpy()) for rank in range(WORKERS)]
+    limit = sorted(sizes)[1]  # the shortest passes, and the middle one just so
+    stages = Stages(clip=Clip(limit * WORKERS**-power, power))
+    expected = Expected(stages, 32, BACKWARD)
+    expected.post(0)
+    expected.take(0)
+    for rank, (found, _) in enumerate(run([(stages, BACKWARD)], steps=range(1))):
+        for q, piece in enumerate(found[0][0][0]):
+            want = expected.held(rank)[q] * min(1, limit / sizes[q])
+            np.testing.assert_allclose(piece, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_ring(bits):
+    """Every block passes every worker, so each sends two of three blocks of ten rows; sums are coded at each hop."""
+
+    def work(transport):
+        rank, found = transport.rank, []
+        for direction in (FORWARD, BACKWARD):
+            stages = Stages(encode=codec(bits), ring=True)
+            ring = Ring(transport, stages, links_of(rank), 0, direction, 0, Buffers(), INNER)
+            ring.post(3, block_of(rank, direction, 3), links_of(rank), "embeddings")
+            transport.ledger.take()
+            found += [ring.take(3).numpy(), transport.ledger.take().kinds["embeddings"]]
+        return found
+
+    for rank, (halo, forward, gradients, backward) in enumerate(Hub(WORKERS).run(work)):
+        read = Expected(Stages(), bits, FORWARD).read
+        want = np.concatenate([read(planted(q, READ[q, rank], 3)) for q in range(WORKERS)])
+        np.testing.assert_allclose(halo, want, rtol=1e-12)
+        total = np.zeros((INNER, WIDTH))
+        for reader in ((rank + 1) % WORKERS, (rank + 2) % WORKERS):
+            total[READ[rank, reader]] += planted(reader, READ[rank, reader], 3)
+            total = read(total)
+        np.testing.assert_allclose(gradients, total, rtol=1e-12)
+        assert forward == backward == 2 * INNER * BYTES[bits]
+
+
+STATEFUL = [
+    (Stages(All(), codec(4, "stochastic"), True, 2, True, Smooth(0.7)), False),
+    (Stages(Changed(1e-5), codec(8), False, 3, True, Add()), False),
+    (Stages(Gap(1e-5), codec(32), False, 1, True, Keep()), False),
+    (Stages(Every(2, staggered=True), codec("bf16"), False, 2, False, Keep()), False),
+    (Stages(delay=3), False),
+    (Stages(delay=2, warm=False), False),
+    (Stages(All(), codec("fp16"), True, 1), False),
+    (Stages(delay=2), True),
+    (Stages(All(), codec(4, "stochastic"), True, 3), True),
+]
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_state_goes_on_bit_for_bit(drawn, stop):
+    """A state taken with messages under way, put into new channels, gives what the old ones would have given."""
+    setups = [(s, way) for s, over_drawn in STATEFUL for way in (FORWARD, BACKWARD) if over_drawn == drawn]
+    through = run(setups, drawn=drawn)
+    states = [states for _, states in run(setups, range(stop), drawn=drawn)]
+    resumed = run(setups, range(stop, STEPS), states, drawn)
+    for (whole, last), (rest, last_again) in zip(through, resumed, strict=True):
+        for want, got in zip(whole[stop:], rest, strict=True):
+            for (one, _, ages), (two, _, ages_again) in zip(want, got, strict=True):
+                assert (one is None) == (two is None)
+                assert one is None or all(torch.equal(*pair) for pair in zip(one, two, strict=True))
+                assert (ages.age_sum, ages.age_max) == (ages_again.age_sum, ages_again.age_max)
+        for one, two in zip(last, last_again, strict=True):
+            assert one.keys() == two.keys()
+            assert all(torch.equal(one[name], two[name]) for name in one)

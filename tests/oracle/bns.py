@@ -24,10 +24,14 @@ class BoundaryNodes(Policy):
         return rows[self.sampler.rows(self.seed, t, q, r, len(rows)).numpy()]
 
     def weights(self, t: int) -> np.ndarray:
-        """H / p "towards an unbiased feature estimation" (sec. 3.2), with the achieved p = s / m."""
+        """H / p "towards an unbiased feature estimation" (sec. 3.2), with the achieved p = s / m.
+
+        A link that mostly draws no row at all (p m < 1) has no achieved share to go by: there p itself is meant.
+        """
         w = np.where(self.links.crossing, 0.0, 1.0)
         for (q, r), rows in self.links.rows.items():
             ids = self.drawn(t, q, r)
             if len(ids):
-                w[np.ix_(self.links.owner == r, ids)] = len(rows) / len(ids)
+                p = self.sampler.rate
+                w[np.ix_(self.links.owner == r, ids)] = len(rows) / len(ids) if p * len(rows) >= 1 else 1 / p
         return w

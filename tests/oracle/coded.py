@@ -8,6 +8,8 @@ from oracle.partition_parallel import BACKWARD, FORWARD, Policy, Rows
 
 from isthmus import kernels
 
+Bits = int | str | None
+
 
 def nearest(x: np.ndarray, bits: int) -> np.ndarray:
     """What is read back of rows [k, F]: lo + q · unit, with lo and unit sent as float32."""
@@ -37,14 +39,7 @@ def fp16(x: np.ndarray) -> np.ndarray:
 class Coded:
     """A wire: what is read back of rows. With feedback, y = x + e is sent, and e = y − read(y) goes into the next."""
 
-    def __init__(
-        self,
-        bits: int | str,
-        bits_gradients: int | str | None = None,
-        rounding: str = "nearest",
-        feedback: bool = False,
-        seed: int = 0,
-    ):
+    def __init__(self, bits: Bits, bits_gradients: Bits = None, rounding="nearest", feedback=False, seed=0):
         self.bits = {FORWARD: bits, BACKWARD: bits if bits_gradients is None else bits_gradients}
         self.rounding, self.feedback, self.seed = rounding, feedback, seed
         self.errors: dict[tuple[int, int, int, int], dict[int, np.ndarray]] = {}  # per link, by node
@@ -60,15 +55,11 @@ class Coded:
         left.update(zip(ids.tolist(), y - read, strict=True))
         return read
 
-    def read(self, rows: np.ndarray, bits: int | str, key: int) -> np.ndarray:
-        match bits:
-            case 32:
-                return rows
-            case 16 | "bf16":
-                return bf16(rows)
-            case "fp16":
-                return fp16(rows)
-        return nearest(rows, int(bits)) if self.rounding == "nearest" else stochastic(rows, int(bits), key)
+    def read(self, rows: np.ndarray, bits: Bits, key: int) -> np.ndarray:
+        by_name = {32: lambda x: x, 16: bf16, "bf16": bf16, "fp16": fp16}
+        if bits in by_name:
+            return by_name[bits](rows)
+        return nearest(rows, bits) if self.rounding == "nearest" else stochastic(rows, bits, key)
 
 
 class Ring(Policy):

@@ -22,7 +22,7 @@ from isthmus.partition import Book
 
 FORWARD, BACKWARD = 1, 0
 Rows = list[np.ndarray]  # per reader r, [N, F]: rows of its halo nodes (or their gradients); other rows are zero
-Wire = Callable[[int, int, int, int, int, np.ndarray, np.ndarray], np.ndarray]
+Wire = Callable[..., np.ndarray]  # (step, site, way, owner, reader, rows, their nodes) → what is read back of them
 
 
 class Links:
@@ -54,7 +54,7 @@ class Policy:
 
     def __init__(self, links: Links, wire: Wire | None = None):
         self.links = links
-        self.wire = wire or (lambda t, site, way, q, r, rows, ids: rows)  # what is read back of what was written
+        self.wire = wire or (lambda t, site, way, q, r, rows, ids: rows)
 
     def drawn(self, t: int, q: int, r: int) -> np.ndarray:
         """The nodes whose rows r reads of q at step t."""
@@ -76,8 +76,7 @@ class Policy:
         """All links at once."""
         read = [np.zeros_like(block) for block in rows]
         for q, r in self.links.rows:
-            ids = self.drawn(t, q, r)
-            if len(ids):
+            if len(ids := self.drawn(t, q, r)):
                 read[r][ids] = self.wire(t, site, way, q, r, rows[r][ids], ids)
         return read
 
@@ -88,8 +87,7 @@ class Training:
     def __init__(self, graph: Graph, model: str, weights: list[np.ndarray], lr: float, policy: Policy, narrow: bool):
         self.graph, self.model, self.lr, self.policy, self.narrow = graph, model, lr, policy, narrow
         self.weights, self.p = [w.copy() for w in weights], propagation(graph, model)
-        links = policy.links
-        self.mine = [links.owner[:, None] == r for r in range(links.size)]  # [N, 1] each
+        self.mine = [policy.links.owner[:, None] == r for r in range(policy.links.size)]  # [N, 1] each
         self.losses: list[float] = []
 
     def run(self, steps: int) -> list[float]:

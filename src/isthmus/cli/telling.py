@@ -1,4 +1,4 @@
-"""Commands that tell: recipes, report, doctor."""
+"""Commands that tell: recipes, report, variance, doctor."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
 import isthmus
-from isthmus.cli.shared import Json, app, out, show
+from isthmus.cli.shared import Json, Seed, app, out, report_progress, show
 
 if TYPE_CHECKING:
+    from isthmus.comm import Transport
     from isthmus.recipes import Recipe
 
 
@@ -74,6 +76,50 @@ def report(
 
 
 @app.command()
+def variance(
+    folder: Annotated[Path, typer.Argument(help="A parts folder.")],
+    rate: Annotated[
+        float, typer.Option(help="Share that is kept: of edges, or of halo rows by boundary samplers.")
+    ] = 0.1,
+    draws: Annotated[int, typer.Option(help="Graphs drawn by each sampler.")] = 200,
+    width: Annotated[int, typer.Option(help="Of the rows that are aggregated.")] = 64,
+    norm: Annotated[str, typer.Option(help="Of the aggregation: mean, gcn or sum.")] = "mean",
+    features: Annotated[
+        str, typer.Option(help="own: the graph's, projected, through relu; random: rows of log-normal lengths.")
+    ] = "own",
+    samplers: Annotated[
+        str | None, typer.Option(help="Some of independent,coupled,optimal-boundary,boundary,boundary-edge.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare samplers without training: how far their draws scatter, for the rows that they fetch.
+
+    Example: isthmus variance parts --rate 0.1 --draws 50
+    """
+    from isthmus.comm import Hub
+    from isthmus.engine import TrainConfig
+    from isthmus.engine.data import Data
+    from isthmus.local import LocalGraph
+    from isthmus.partition import Book
+    from isthmus.sample import Scene
+    from isthmus.sample.variance import SAMPLERS, Aggregation, Question, compare
+
+    names = tuple(SAMPLERS) if samplers is None else tuple(name.strip() for name in samplers.split(","))
+    asked, book = Question(rate, draws, width, norm, features, names, seed), Book.read(folder)
+
+    def work(transport: Transport) -> dict[str, Any]:
+        part = book.part(transport.rank)
+        graph = LocalGraph.from_part(part, transport, book.symmetric)
+        rows = asked.rows(Data.of(part, TrainConfig(), transport).x, transport.rank)
+        aggregation = Aggregation.of(Scene(graph.whole, transport, seed), rows, norm)
+        return compare(aggregation, asked, report_progress if transport.rank == 0 else lambda what, done, total: None)
+
+    found = {"graph": book.name, "parts": book.num_parts, **Hub(book.num_parts, timeout=3600).run(work)[0]}
+    show(found, _variance_tables(found), as_json)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what this installation has, what is slow, and why.
 
@@ -91,3 +137,55 @@ def doctor(as_json: Json = False) -> None:
 def _recipe_facts(recipe: Recipe) -> dict[str, Any]:
     options = {name: {"default": option.default, "help": option.help} for name, option in recipe.options.items()}
     return {"summary": recipe.summary, "paper": recipe.paper, "notes": recipe.notes, "options": options}
+
+
+def _variance_tables(found: dict[str, Any]) -> Group:
+    same_rate = f"{escape(found['graph'])} in {found['parts']} parts: every sampler at rate {found['rate']:g}"
+    same_rows = "each at the rate where it fetches as many rows as independent does above"
+    tables = _trials(same_rate, found["equal_rate"]), _trials(same_rows, found["equal_traffic"])
+    return Group(*tables, *_findings(found))
+
+
+def _trials(title: str, trials: list[dict[str, Any]]) -> Table:
+    table = Table("sampler", title=title)
+    for column in ("rate", "rows fetched", "by inner edges", "by halo edges", "in all"):
+        table.add_column(column, justify="right")
+    for one in trials:
+        parts = (_variance(one, which) for which in ("inner", "halo", "all"))
+        table.add_row(one["sampler"], f"{one['rate']:.3g}", f"{one['rows']:.1%}", *parts)
+    return table
+
+
+def _variance(trial: dict[str, Any], which: str) -> str:
+    value, theory = trial["variance"][which], trial["theory"]
+    if not value:
+        return "0"
+    return f"{value:.3g}" if theory is None else f"{value:.3g} ({theory[which]:.3g})"
+
+
+def _findings(found: dict[str, Any]) -> list[str]:
+    def times(pair: str, when: str, what: str) -> str:
+        ratio = found[pair][when][what]
+        return "–" if ratio is None else f"{ratio:.3g}"
+
+    trials = [*found["equal_rate"], *found["equal_traffic"]]
+    error = max((one["error"]["all"] / one["variance"]["all"] for one in trials if one["variance"]["all"]), default=0)
+    lines = [
+        f"Rows fetched: of all {found['halo_rows']:,} halo rows. Beside them the variance Σ E‖Z̃ − Z‖² / Σ ‖Z‖² of a "
+        f"{found['norm']} aggregation, measured over {found['draws']} draws (standard errors up to {error:.1%}) and, "
+        "in brackets, by theory. Independent and coupled drop inner edges too: compare others with them by halo edges."
+    ]
+    if "coupled_to_independent" in found:
+        rows, variance = (times("coupled_to_independent", "equal_rate", what) for what in ("rows", "variance"))
+        lines.append(f"At equal rate, coupled fetches {rows} × the rows of independent, at {variance} × its variance.")
+    if "optimal_to_boundary" in found:
+        few, many = (times("optimal_to_boundary", when, "halo_variance") for when in ("equal_rate", "equal_traffic"))
+        lines.append(
+            f"Optimal-boundary has {few} × the variance of boundary in the first table, {many} × in the second."
+        )
+    lemma = found["lemma3"]
+    lines.append(
+        f"Lemma 3, inner edges weighted by a: {lemma['uniform']:.3g} if p = ε, {lemma['importance']:.3g} if p goes by "
+        f"sizes; that is {lemma['difference']:.3g} less, by eq. 20 {lemma['eq20']:.3g}."
+    )
+    return lines

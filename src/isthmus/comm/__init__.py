@@ -1,5 +1,6 @@
 """Rows between workers: what is sent, when, and how; counted to the byte, and never waited for without a limit."""
 
+from isthmus.comm import flags
 from isthmus.comm.buffers import Buffers
 from isthmus.comm.channel import Channel
 from isthmus.comm.codec import codec
@@ -39,4 +40,5 @@ __all__ = [
     "Where",
     "codec",
     "default_backend",
+    "flags",
 ]

@@ -83,7 +83,7 @@ class Channel:
         if self.reader.layout is None:
             return None
         self._count_ages(step)
-        return self.reader.held
+        return self.reader.rows
 
     def add(self, gradients: Tensor, out: Tensor) -> None:
         """Backward: adds what `take` gave, gradients of my boundary rows, to the rows ``out`` [n, F] they belong to."""
@@ -94,7 +94,7 @@ class Channel:
                 kernels.scatter_add_rows(out, boundary, rows.to(out.dtype))
 
     def _count_ages(self, step: int) -> None:
-        rows = len(self.reader.held)
+        rows = len(self.reader.rows)
         if rows and self.kind != PROBE:
             ages = self.reader.ages(step)
             self.transport.ledger.used(rows, float(ages.double().mean()) * rows, int(ages.max()))

@@ -35,6 +35,8 @@ class Ledger:
     rows_used: int = 0
     age_sum: float = 0.0  # of the rows used
     age_max: int = 0
+    cache_hits: int = 0  # rows that a step read, and that were here
+    cache_misses: int = 0
 
     def sent(self, where: Where, peer: int, rows: int, size: int) -> None:
         if where.kind != PROBE:
@@ -61,7 +63,10 @@ class Ledger:
         """Counts what another ledger counted, too."""
         for name in ("rows", "bytes", "kinds"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("wait_seconds", "under_way_seconds", "reduce_seconds", "sample_seconds"):
+        for name in (
+            *("wait_seconds", "under_way_seconds", "reduce_seconds", "sample_seconds"),
+            *("cache_hits", "cache_misses"),
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.used(other.rows_used, other.age_sum, other.age_max)
 

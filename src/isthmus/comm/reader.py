@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from isthmus import kernels
 from isthmus.comm.buffers import Buffers
 from isthmus.comm.links import FORWARD, Ends, Links
 from isthmus.comm.select import Picks
@@ -31,40 +32,65 @@ class Message:
 
 
 class Reader:
-    """Holds, of every row that the links can carry, what the merge makes of the messages."""
+    """Holds, of every row that the links can carry, what the merge makes of the messages.
+
+    ``rows`` [r, F] is what is read, laid out by peer as ``layout`` says. Where old rows are kept (`store`), that is all
+    of them or, on a drawn graph, those that were drawn for it.
+    """
 
     def __init__(self, stages: Stages, direction: str, whole: Links, buffers: Buffers):
         self.stages, self.direction, self.whole, self.buffers = stages, direction, whole, buffers
         self.persistent = not isinstance(stages.merge, Replace)  # old rows are kept and updated
-        self.layout: Links | None = None  # of what is held; None before the first message
-        self.held_for = 0  # the step whose links those are
-        self.held = torch.empty(0)  # [rows, F]
-        self.updated = torch.empty(0, dtype=torch.int32)  # [rows], or one for all: the step they come from
+        self.layout: Links | None = None  # None before the first message
+        self.layout_of = 0  # the step whose links those are
+        self.rows = torch.empty(0)
+        self.store = torch.empty(0)  # [rows of all links, F]
+        self.updated = torch.empty(0, dtype=torch.int32)  # [rows of all links], or one for all: the step they come from
 
     def merge(self, message: Message) -> None:
         if self.persistent:
             self._update(message)
         else:
             self._replace(message)
-        self.held_for = message.due if self.direction == FORWARD else message.sent
+        self.layout_of = message.due if self.direction == FORWARD else message.sent
 
     def release(self) -> None:
-        """What is held will not be read again."""
-        if not self.persistent:
-            self.buffers.give(self.held)
+        """What is read will not be read again."""
+        if self.rows is not self.store:
+            self.buffers.give(self.rows)
 
     def ages(self, step: int) -> Tensor:
-        """How many steps old the held rows are, one number per row or one for all."""
-        return step - self.updated
+        """How many steps old the rows are that are read, one number per row or one for all."""
+        drawn = self._drawn() if self.persistent else None
+        return step - (self.updated if drawn is None else self.updated[drawn.long()])
+
+    def show(self, layout: Links) -> None:
+        """Reads what is kept of the rows of `layout`."""
+        self.layout = layout
+        drawn = self._drawn()
+        if drawn is None:
+            self.rows = self.store
+        else:
+            self.rows = self.buffers.take((len(drawn), self.store.shape[1]), self.store.dtype)
+            kernels.gather_rows(self.store, drawn, self.rows)
+
+    def _drawn(self) -> Tensor | None:
+        """Where the rows that are read stand in the store, int32; None: they are all of it."""
+        assert self.layout is not None, "rows are read after the first message"
+        places = self.layout.arriving(self.direction).places
+        if places is None:
+            return None
+        first = self.whole.arriving(self.direction).ptr
+        return torch.cat([rows + ptr for rows, ptr in zip(places, first, strict=False)])
 
     def _replace(self, message: Message) -> None:
         block = message.block
         if block is None:
-            ends = message.links.arriving(self.direction)
+            ends = Ends([len(part) for part in message.parts])
             block = self.buffers.take((ends.ptr[-1], message.width), message.dtype)
             for part, rows in zip(message.parts, ends.split(block), strict=True):
                 self.stages.encode.decode(part, rows)
-        self.held, self.layout = block, message.links
+        self.rows, self.layout = block, message.links
         self.updated = torch.tensor([message.sent], dtype=torch.int32)
 
     def _update(self, message: Message) -> None:
@@ -72,18 +98,18 @@ class Reader:
         ends = self.whole.arriving(self.direction)
         if fresh:
             wide = torch.float32 if message.dtype == torch.bfloat16 else message.dtype
-            self.layout = self.whole
-            self.held = torch.zeros(ends.ptr[-1], message.width, dtype=wide)
+            self.store = torch.zeros(ends.ptr[-1], message.width, dtype=wide)
             self.updated = torch.full((ends.ptr[-1],), message.sent, dtype=torch.int32)
         came = message.links.arriving(self.direction)
         updated = ends.split(self.updated)
-        for q, rows in enumerate(ends.split(self.held)):
+        for q, rows in enumerate(ends.split(self.store)):
             picks, places = message.picks[q], None if came.places is None else came.places[q]
             if picks is not None:
                 places = picks if places is None else places[picks.long()]
             if len(message.parts[q]):
                 self._update_rows(message, message.parts[q], rows, places, fresh)
                 updated[q][slice(None) if places is None else places.long()] = message.sent
+        self.show(message.links if came.places is not None else self.whole)
 
     def _update_rows(self, message: Message, part: Tensor, rows: Tensor, places: Tensor | None, fresh: bool) -> None:
         codec, merge = self.stages.encode, self.stages.merge

@@ -88,6 +88,8 @@ class Stages:
             raise InputError(
                 "there is no error to feed back where rows are sent as they are: set bits to 16, 8, 4 or 2"
             )
+        if self.feedback and isinstance(self.merge, Add):
+            raise InputError("differences against what the reader holds leave no error behind: leave feedback out")
         if self.feedback and not whole:
             raise InputError(
                 "feedback would grow old with rows that are not sent: leave feedback out, or send differences"
@@ -99,6 +101,11 @@ class Stages:
     def plain(self) -> bool:
         """What arrives can be used where it lies."""
         return self.encode.lossless and isinstance(self.merge, Replace)
+
+    @property
+    def mixes_steps(self) -> bool:
+        """A reader may hold rows that were sent at another step than the one it is at."""
+        return self.delay > 0 or not isinstance(self.merge, Replace)
 
     @property
     def stateless(self) -> bool:

@@ -24,7 +24,8 @@ def state_of(channel: Channel) -> dict[str, Tensor]:
     for q, memory in enumerate(channel.sender.memory):
         state[f"memory.{q}"] = memory
     if reader.layout is not None:
-        state |= {"held": reader.held, "updated": reader.updated, "held_for": torch.tensor([reader.held_for])}
+        held = reader.store if reader.persistent else reader.rows
+        state |= {"held": held, "updated": reader.updated, "held_for": torch.tensor([reader.layout_of])}
     for i, message in enumerate(channel.queue):
         dtype = _DTYPES.index(message.dtype)
         state[f"queue.{i}.about"] = torch.tensor([message.sent, message.due, message.width, dtype])
@@ -42,9 +43,13 @@ def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> No
         channel.sender.memory = [state[f"memory.{q}"].clone() for q in everyone]
     reader = channel.reader
     if "held" in state:
-        reader.held, reader.updated = state["held"].clone(), state["updated"].clone()
-        reader.held_for = int(state["held_for"])
-        reader.layout = reader.whole if reader.persistent else links_of(reader.held_for)
+        reader.layout_of, reader.updated = int(state["held_for"]), state["updated"].clone()
+        layout = links_of(reader.layout_of)
+        if reader.persistent:
+            reader.store = state["held"].clone()
+            reader.show(layout)
+        else:
+            reader.rows, reader.layout = state["held"].clone(), layout
     channel.queue.clear()
     while f"queue.{len(channel.queue)}.about" in state:
         channel.queue.append(_message(channel, state, f"queue.{len(channel.queue)}", links_of))

@@ -242,6 +242,8 @@ class _Run:
         rows_sent = sum(total.rows.values())
         mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.graph.whole.num_halo]
         mine += [
+            total.cache_hits,
+            total.cache_misses,
             memory_peak_bytes(),
             total.age_sum,
             total.rows_used,
@@ -250,7 +252,7 @@ class _Run:
             total.under_way_seconds,
         ]
         table = over_workers(mine, self.transport)
-        *sent, rows, halo, memory, age, used, _, wait, under_way = table.sum(0).tolist()
+        *sent, rows, halo, hits, misses, memory, age, used, _, wait, under_way = table.sum(0).tolist()
         return {
             "recipe": self.config.recipe,
             "options": self.config.options,
@@ -265,7 +267,8 @@ class _Run:
             "test": {"score": best.get("test"), "metric": self.metric},
             **self.clock.summary(),
             "bytes_per_step": {kind: round(size / steps) for kind, size in zip(KINDS, sent, strict=True)},
-            "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": 0},
+            "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": round(hits / steps)},
+            "hit_rate": hits / (hits + misses) if hits + misses else None,
             "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -3].max()))},
             "hidden": 1 - min(1.0, wait / under_way) if under_way else None,
             "memory_peak_bytes": round(memory),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from isthmus.comm import Transport
-from isthmus.engine.config import ROWS_DTYPES, TrainConfig
+from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
 from isthmus.local import LocalGraph, Policy, restrict
 from isthmus.partition import Book, own_part
@@ -37,6 +37,7 @@ class Views:
             transport,
             book.symmetric,
             policy=policy,
+            dtype=DTYPES[config.dtype],
             rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
             seed=config.seed,
         )
@@ -54,6 +55,6 @@ class Views:
 def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
     if isinstance(data.x, torch.Tensor):
         graph.fix(data.x)
-    elif not graph.savings.narrow_side:
+    elif not graph.savings.narrow_side or graph.policy.cache is not None:
         data = Data(graph.fix(data.x.dense()), data.y, data.masks)
     return View(graph, data, scores)

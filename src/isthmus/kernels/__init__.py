@@ -2,6 +2,7 @@
 
 from isthmus.kernels.csr import Csr
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
+from isthmus.kernels.levels import draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.ops import (
     aggregate,
     attention,
@@ -23,8 +24,13 @@ __all__ = [
     "attention_grad",
     "draw_edges",
     "draw_rows",
+    "draw_weighted",
     "dropout",
+    "edge_probability",
+    "fill_levels",
+    "floored",
     "gather_rows",
+    "inclusion",
     "kept_positive",
     "pack_rows",
     "packed_width",

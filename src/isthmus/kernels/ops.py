@@ -31,10 +31,8 @@ def aggregate(
     .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
 
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
-    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. Give edge_weight or col_scale, not both.
+    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one.
     """
-    if edge_weight is not None and col_scale is not None:
-        raise ValueError("aggregate takes edge_weight or col_scale, not both: multiply them first")
     sum_dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
     if out is None:
         out = torch.empty(csr.num_rows, x.shape[1], dtype=sum_dtype, device=x.device)

@@ -117,6 +117,56 @@ def select_edges(csr: Csr, keep: Tensor, columns: Tensor | None, num_cols: int |
     return Csr(before[csr.indptr], indices, csr.num_cols if num_cols is None else num_cols, csr.targets), numbers
 
 
+def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: Tensor | None, budget: Tensor) -> Tensor:
+    rows, value = inner.edge_rows, inner_value[inner.indices.long()]
+    if halo is not None and halo_value is not None:
+        rows, value = torch.cat([rows, halo.edge_rows]), torch.cat([value, halo_value[halo.indices.long()]])
+    degree, level = torch.bincount(rows, minlength=len(budget)), torch.zeros_like(budget)
+    full_before = torch.full_like(degree, -1)
+    while True:
+        full = level[rows] * value >= 1
+        count = torch.zeros_like(degree).index_add_(0, rows, full.long())
+        more = count > full_before
+        if not bool(more.any()):
+            break
+        rest = torch.zeros_like(level).index_add_(0, rows, value.masked_fill(full, 0.0))
+        risen = torch.maximum(level, (budget - count) / rest)
+        level, full_before = torch.where(more, risen, level), torch.maximum(full_before, count)
+    level[budget >= degree] = torch.inf
+    level[(budget == 0) | (degree == 0)] = 0.0
+    return level
+
+
+def edge_probability(csr: Csr, of_row: Tensor, of_col: Tensor) -> Tensor:
+    return (of_row[csr.edge_rows] * of_col[csr.indices.long()]).clamp_max(1.0)
+
+
+def inclusion(csr: Csr, of_row: Tensor, of_col: Tensor, coupled: bool) -> Tensor:
+    p = edge_probability(csr, of_row, of_col)
+    if coupled:
+        return torch.zeros_like(of_row).scatter_reduce_(0, csr.edge_rows, p, "amax")
+    return -torch.zeros_like(of_row).index_add_(0, csr.edge_rows, (-p).log1p()).expm1()
+
+
+def keep_weighted(
+    stream: int,
+    csr: Csr,
+    of_row: Tensor,
+    of_col: Tensor,
+    row_ids: Tensor,
+    col_ids: Tensor,
+    transposed: bool,
+    coupled: bool,
+) -> Tensor:
+    target, source = row_ids[csr.edge_rows], col_ids[csr.indices.long()]
+    if transposed:
+        target, source = source, target
+    of_source = _shift(_mix64(_signed(stream) + source * _signed(GOLDEN)), 32)
+    of_target = 0 if coupled else _mix64(_signed(stream) + target * _signed(GOLDEN)) & 0xFFFFFFFF
+    bits = _mix32((of_target + of_source) & 0xFFFFFFFF)
+    return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, of_row, of_col)
+
+
 def pack_rows(
     x: Tensor,
     bits: int,

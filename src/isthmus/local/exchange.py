@@ -25,6 +25,16 @@ def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
     return _Halo.apply(x, graph, site, exact)
 
 
+def fetch(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
+    """The halo rows alone, [h, F]."""
+    return _Fetch.apply(x, graph, site)
+
+
+def combine(graph: LocalGraph, x: Tensor, halo: Tensor, norm: str) -> Tensor:
+    """P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F] that are already here."""
+    return _Combine.apply(x, halo, graph, norm)
+
+
 def attend(edges: Edges, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
     return _Attend.apply(target, source, x, edges, slope)
 
@@ -91,6 +101,41 @@ class _Halo(Function):
         return out, None, None, None
 
 
+class _Fetch(Function):
+    """X_halo as the channel gives it. Its gradient goes to the owners and is added there."""
+
+    @staticmethod
+    def forward(ctx, x, graph, site):
+        ctx.graph, ctx.edges, ctx.site = graph, graph.edges, site
+        rows = graph.as_rows(x)
+        channel = _post_rows(graph, rows, site, False, "embeddings" if x.requires_grad else "features")
+        arrived = channel.take(graph.step)
+        graph.wires.measure(channel, rows, graph.edges, arrived)
+        return x.new_zeros(graph.num_halo, x.shape[1]) if arrived is None else arrived.detach().to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        channel = ctx.graph.wires.channel(ctx.site, BACKWARD, False)
+        leaving = channel.outbox(len(grad), grad.shape[1], grad.dtype).copy_(grad)
+        nothing = lambda: grad.new_zeros(ctx.edges.num_inner, grad.shape[1])  # noqa: E731
+        return _return_gradients(ctx.graph, ctx.edges, channel, leaving, nothing), None, None
+
+
+class _Combine(Function):
+    @staticmethod
+    def forward(ctx, x, halo, graph, name):
+        ctx.graph, ctx.edges, ctx.norm = graph, graph.edges, graph.edges.norm(name, x.dtype)
+        out = ctx.edges.aggregate_inner(graph.as_rows(x), ctx.norm)
+        ctx.edges.aggregate_halo(graph.as_rows(halo), ctx.norm, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        rows, halo = ctx.graph.as_rows(grad), grad.new_empty(ctx.edges.num_halo, grad.shape[1])
+        ctx.edges.spread_halo(rows, ctx.norm, halo)
+        return ctx.edges.spread_inner(rows, ctx.norm), halo, None, None
+
+
 class _Attend(Function):
     @staticmethod
     def forward(ctx, target, source, x, edges, slope):
@@ -143,7 +188,7 @@ def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: st
         channel.post(graph.step, rows, graph.whole.links, kind)
     else:
         for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.drawn(due).links, kind, due)
+            channel.post(graph.step, rows, graph.drawing.at(due).links, kind, due)
     return channel
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,21 @@ from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange
+from isthmus.local.features import Features
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import Edges
+from isthmus.sample import Drawing, Edges, Scene
+
+
+class Dropped(NamedTuple):
+    """Rows after and before dropout, and how to do the same to rows of halo nodes."""
+
+    after: Tensor
+    before: Tensor
+    stream: int
+    p: float
 
 
 class LocalGraph:
@@ -38,6 +48,7 @@ class LocalGraph:
         transport: Transport,
         *,
         policy: Policy | None = None,
+        dtype: torch.dtype = torch.float32,
         rows_dtype: torch.dtype | None = None,
         seed: int = 0,
         node_type: Tensor | None = None,
@@ -45,9 +56,13 @@ class LocalGraph:
         self.whole, self.transport, self.policy = whole, transport, policy or Policy()
         self.rows_dtype, self.seed, self.node_type = rows_dtype, seed, node_type
         draws = seed if self.policy.seed is None else self.policy.seed
+        self.dtype = dtype
         self.wires = Wires(transport, self.policy, whole, draws)
-        self._drawn: dict[int, Edges] = {}
-        self._draw_seed = draws
+        self.drawing = Drawing(self.policy.sampler, Scene(whole, transport, draws, dtype), self.policy.forward.delay)
+        self.features = None
+        if self.policy.cache is not None:
+            self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
+        self._dropped: Dropped | None = None
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
         self.begin(0, training=False)
@@ -76,30 +91,35 @@ class LocalGraph:
 
     # What a model calls
 
-    def aggregate(self, x: Tensor, norm: str = "gcn") -> Tensor:
+    def aggregate(self, x: Tensor, norm: str = "gcn", through: Tensor | None = None) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
         .. math:: gcn: \sum_{j \in N(i) \cup i} \frac{x_j}{\sqrt{(d_i + 1)(d_j + 1)}}, \quad
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
-        with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F].
+        with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
+        result will be multiplied by: samplers that go by the size of rows take it into account.
         """
         self._check_rows(x)
         site = self._next_site()
-        if self.is_fixed(x):
+        if self.is_fixed(x) and self.features is None:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
+        halo = self._halo_apart(x, site, norm, through)
+        if halo is not None:
+            return exchange.combine(self, x, halo, norm)
         return exchange.aggregate(self, x, norm, site, exact=not self.training)
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
         self._check_rows(x)
         site = self._next_site()
-        if not self.is_fixed(x):
-            return exchange.halo(self, x, site, exact=not self.training)
-        rows = self._once("halo", lambda: exchange.halo(self, x, site, exact=True))
-        if self.edges is self.whole:
-            return rows
-        return torch.cat([x, self.edges.halo_rows(rows[self.num_inner :])])
+        if self.is_fixed(x) and self.features is None:
+            rows, picked = self._fixed_halo(site), self.edges.picked
+            return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
+        halo = self._halo_apart(x, site, "sum", None)
+        if halo is not None:
+            return torch.cat([x, halo])
+        return exchange.halo(self, x, site, exact=not self.training)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -109,8 +129,18 @@ class LocalGraph:
         """Dropout (after relu, if asked) whose mask is a function of (seed, step, call, node, feature).
 
         It is therefore the same for any number of workers, and the same at the owner and at every reader of a row.
+        Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         """
-        return exchange.dropout(x, self.nodes, self._next_stream(), p, relu)
+        stream = self._next_stream()
+        if not (p and self.training and self.policy.forward.mixes_steps):
+            return exchange.dropout(x, self.nodes, stream, p, relu)
+        before = torch.relu(x) if relu else x
+        self._dropped = Dropped(exchange.dropout(before, self.nodes, stream, p, False), before, stream, p)
+        return self._dropped.after
+
+    def was_dropped(self, x: Tensor) -> bool:
+        """Whether x is the last result of `dropout`, and must be exchanged as it was before that."""
+        return self._dropped is not None and x is self._dropped.after
 
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
@@ -157,20 +187,11 @@ class LocalGraph:
         With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`).
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
+        self._dropped = None
         self.wires.begin(step, probe and training)
-        self.edges = self.drawn(step) if training else self.whole
-        if training and self.policy.sampler is not None:
-            self._drawn = {at: edges for at, edges in self._drawn.items() if at >= step}
-
-    def drawn(self, step: int) -> Edges:
-        """The graph of a step."""
-        if self.policy.sampler is None:
-            return self.whole
-        if step not in self._drawn:
-            begun = time.perf_counter()
-            self._drawn[step] = self.policy.sampler.draw(self.whole, self._draw_seed, step, self.transport)
-            self.transport.ledger.sample_seconds += time.perf_counter() - begun
-        return self._drawn[step]
+        if training:
+            self.drawing.begin(step)
+        self.edges = self.drawing.at(step) if training else self.whole
 
     def fix(self, x: Tensor) -> Tensor:
         """Declares rows that never change (the input features); returns them."""
@@ -178,8 +199,8 @@ class LocalGraph:
         return x
 
     def is_fixed(self, x: Tensor) -> bool:
-        """Whether what is made of x alone needs to be made only once."""
-        return self.savings.aggregate_once and x is self._fixed
+        """Whether x never changes, so that what is made of it alone can be kept."""
+        return x is self._fixed and (self.savings.aggregate_once or self.features is not None)
 
     @property
     def savings(self) -> Savings:
@@ -187,14 +208,47 @@ class LocalGraph:
 
     def state(self) -> dict[str, Tensor]:
         """All that is carried from step to step besides the weights, by name."""
-        return self.wires.state()
+        pieces = {"drawing": self.drawing.state(), "wires": self.wires.state()}
+        if self.features is not None:
+            pieces["features"] = self.features.state()
+        return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.wires.restore(state, lambda step: self.drawn(step).links)
+        pieces: dict[str, dict[str, Tensor]] = {"drawing": {}, "wires": {}, "features": {}}
+        for name, tensor in state.items():
+            piece, rest = name.split(".", 1)
+            pieces[piece][rest] = tensor
+        self.drawing.restore(pieces["drawing"])
+        self.wires.restore(pieces["wires"], lambda step: self.drawing.at(step).links)
+        if self.features is not None:
+            self.features.restore(pieces["features"])
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
+
+    def _halo_apart(self, x: Tensor, site: int, norm: str, through: Tensor | None) -> Tensor | None:
+        """Halo rows that take a way of their own while training: features of a cache, rows to be dropped out here."""
+        if not self.training:
+            return None
+        late = self._dropped if self.was_dropped(x) else None
+        self.drawing.look(x if late is None else late.before, through, norm)
+        if self.is_fixed(x) and self.features is not None:
+            return self.features.rows(x, site, self.step)
+        if late is None:
+            return None
+        if self.is_fixed(late.before) and self.features is None:
+            rows = self._fixed_halo(site)[self.num_inner :]
+            halo = rows if self.edges.picked is None else rows[self.edges.picked]
+        else:
+            halo = exchange.fetch(self, late.before, site)
+        return exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
+
+    def _fixed_halo(self, site: int) -> Tensor:
+        """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
+        assert self._fixed is not None, "rows are declared by `fix` before they are read"
+        fixed = self._fixed
+        return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
 
     def _next_site(self) -> int:
         self._sites += 1

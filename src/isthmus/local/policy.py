@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isthmus.comm import Replace, Stages
+from isthmus.cache import CachePolicy
+from isthmus.comm import Add, All, Replace, Stages
 from isthmus.errors import InputError
 from isthmus.local.savings import Savings
 from isthmus.sample import Sampler
@@ -23,17 +24,25 @@ class Policy:
     sampler: Sampler | None = None
     seed: int | None = None
     """Of all draws; None is the seed of the run."""
+    cache: CachePolicy | None = None
+    """Input features of halo nodes are fetched whenever a step reads them, but for those that the cache holds. None:
+    they are fetched once (or, without that saving, like all other rows)."""
 
     def __post_init__(self) -> None:
         for stages in (self.forward, self.backward):
-            if self.sampler is not None and not isinstance(stages.merge, Replace):
-                raise InputError(
-                    "a drawn graph reads only rows that were drawn for it: nothing old can be kept or smoothed"
-                )
+            if self.sampler is not None and not isinstance(stages.merge, Replace | Add):
+                raise InputError("a drawn graph reads only rows drawn for it: nothing old can be kept or smoothed")
             if self.sampler is not None and stages.ring:
                 raise InputError("whole blocks round a ring leave nothing to draw: set rate to 1")
+            if self.sampler is not None and not isinstance(stages.select, All):
+                raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
+        if self.forward.clip is not None:
+            raise InputError("only gradients are clipped: leave clip out of the features' stages")
+        if self.cache is not None and self.forward.ring:
+            raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 
     @property
     def stateless(self) -> bool:
         """Nothing but the weights is carried from one step to the next."""
-        return self.forward.stateless and self.backward.stateless
+        sized = self.sampler is not None and self.sampler.refresh > 0
+        return self.forward.stateless and self.backward.stateless and not sized and self.cache is None

@@ -30,7 +30,7 @@ def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
     send_rows = [number[rows[flags.bool()].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
     attributes = None
     if whole.edge_attributes is not None:
-        of_inner, of_halo = whole.edge_attributes
+        of_inner, of_halo = whole.attributes()
         attributes = (of_inner[inner_kept], of_halo[halo_kept])
     return LocalGraph(
         Edges(
@@ -46,6 +46,7 @@ def restrict(graph: LocalGraph, keep: Tensor) -> LocalGraph:
         ),
         transport,
         policy=graph.policy,
+        dtype=graph.dtype,
         rows_dtype=graph.rows_dtype,
         seed=graph.seed,
         node_type=None if graph.node_type is None else graph.node_type[keep],

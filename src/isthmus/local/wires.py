@@ -9,8 +9,6 @@ from isthmus.comm.state import LinksOf, restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.sample import Edges
 
-_EXACT = Stages()
-
 
 class Wires:
     """The channels that the policy asks for, and exact ones for what must not depend on it."""
@@ -18,7 +16,7 @@ class Wires:
     def __init__(self, transport: Transport, policy: Policy, whole: Edges, seed: int):
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
-        self.channels: dict[tuple[int, str, bool], Channel] = {}
+        self.channels: dict[tuple[int, str, str], Channel] = {}
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
@@ -26,10 +24,19 @@ class Wires:
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
     def channel(self, site: int, direction: str, exact: bool) -> Channel:
-        key = (site, direction, exact)
+        if exact:
+            return self._channel(site, direction, "exact", Stages())
+        stages = self.policy.forward if direction == FORWARD else self.policy.backward
+        return self._channel(site, direction, "policy", stages)
+
+    def feature_channel(self, site: int) -> Channel:
+        """For rows that never change: coded and delayed like others, but none are kept at either end."""
+        asked = self.policy.forward
+        return self._channel(site, FORWARD, "features", Stages(encode=asked.encode, delay=asked.delay, warm=asked.warm))
+
+    def _channel(self, site: int, direction: str, way: str, stages: Stages) -> Channel:
+        key = (site, direction, way)
         if key not in self.channels:
-            stages = self.policy.forward if direction == FORWARD else self.policy.backward
-            stages = _EXACT if exact else stages
             about = (self.transport, stages, self.whole.links, site, direction, self.seed, self.buffers)
             self.channels[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
         return self.channels[key]
@@ -47,18 +54,20 @@ class Wires:
 
     def state(self) -> dict[str, Tensor]:
         state: dict[str, Tensor] = {}
-        for (site, direction, exact), channel in self.channels.items():
-            if not exact and not channel.stages.stateless:
-                state |= {f"{site}.{direction}.{name}": tensor for name, tensor in state_of(channel).items()}
+        for (site, direction, way), channel in self.channels.items():
+            if way != "exact" and not channel.stages.stateless:
+                state |= {f"{site}.{direction}.{way}.{name}": tensor for name, tensor in state_of(channel).items()}
         return state
 
     def restore(self, state: dict[str, Tensor], links_of: LinksOf) -> None:
-        by_channel: dict[tuple[int, str], dict[str, Tensor]] = {}
+        by_channel: dict[tuple[str, str, str], dict[str, Tensor]] = {}
         for name, tensor in state.items():
-            at, way, rest = name.split(".", 2)
-            by_channel.setdefault((int(at), way), {})[rest] = tensor
-        for (site, direction), part in by_channel.items():
-            restore(self.channel(site, direction, exact=False), part, links_of)
+            site, direction, way, rest = name.split(".", 3)
+            by_channel.setdefault((site, direction, way), {})[rest] = tensor
+        for (site, direction, way), part in by_channel.items():
+            own = way == "policy"
+            channel = self.channel(int(site), direction, exact=False) if own else self.feature_channel(int(site))
+            restore(channel, part, links_of)
 
     def drain(self) -> None:
         """Waits for every transfer that is under way."""

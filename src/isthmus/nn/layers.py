@@ -22,12 +22,14 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
 
     Input rows that never change are aggregated once per run, so for them P X comes first; elsewhere the narrow side
     is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
+    Rows that readers drop out themselves must be exchanged as they are.
     """
     if isinstance(x, SparseMatrix):
         return graph.aggregate(linear(x, weight), norm)
-    if graph.savings.narrow_side and len(weight) <= x.shape[1] and not graph.is_fixed(x):
+    kept = graph.is_fixed(x) or graph.was_dropped(x)
+    if graph.savings.narrow_side and len(weight) <= x.shape[1] and not kept:
         return graph.aggregate(linear(x, weight), norm)
-    return linear(graph.aggregate(x, norm), weight)
+    return linear(graph.aggregate(x, norm, through=weight), weight)
 
 
 class GCNConv(nn.Module):
@@ -92,7 +94,10 @@ class GATConv(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
-        rows = graph.halo(linear(x, self.weight))
+        if isinstance(x, Tensor) and graph.was_dropped(x):
+            rows = linear(graph.halo(x), self.weight)
+        else:
+            rows = graph.halo(linear(x, self.weight))
         by_head = rows.view(len(rows), self.heads, -1)
         target = (by_head[: graph.num_inner] * self.target).sum(-1)
         source = (by_head * self.source).sum(-1)

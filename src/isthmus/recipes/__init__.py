@@ -5,11 +5,27 @@ from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.exact import EXACT
+from isthmus.recipes.isthmus import ISTHMUS
 from isthmus.recipes.pipegcn import PIPEGCN
+from isthmus.recipes.psc_gcn import PSC_GCN
 from isthmus.recipes.sancus import SANCUS_A, SANCUS_E, SANCUS_H, SKIP_G
 from isthmus.recipes.vanilla import VANILLA
 
-_ALL = (EXACT, VANILLA, CAGNET, BNS, BOUNDARY_EDGE, DROP_EDGE, PIPEGCN, SANCUS_E, SANCUS_A, SANCUS_H, SKIP_G)
+_ALL = (
+    EXACT,
+    VANILLA,
+    CAGNET,
+    BNS,
+    BOUNDARY_EDGE,
+    DROP_EDGE,
+    PIPEGCN,
+    PSC_GCN,
+    ISTHMUS,
+    SANCUS_E,
+    SANCUS_A,
+    SANCUS_H,
+    SKIP_G,
+)
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from isthmus.cache import POLICIES, CachePolicy
 from isthmus.comm import codec
 from isthmus.errors import InputError
 from isthmus.local import Savings
 from isthmus.recipes.base import Option, Settings
+from isthmus.sample import Boundary, Neighbours, OptimalBoundary, Sampler
 
 BITS = (32, 16, "bf16", "fp16", 8, 4, 2)
 AS_PUBLISHED = "as-published"
@@ -26,11 +28,45 @@ INHERITED = {
         ("inherited", AS_PUBLISHED),
     ),
 }
+CACHED = {
+    "cache": Option("inclusion", "which halo features stay, where not all do", POLICIES),
+    "cache_rows": Option(
+        -1.0, "halo features that a worker may keep: a number, or a share below 1; -1: all (no cache)"
+    ),
+}
+SAMPLERS = ("none", "boundary", "optimal-boundary", "independent", "coupled")
+SAMPLED = {
+    "sampler": Option("none", "the graph of a step: whole, or drawn by this sampler", SAMPLERS),
+    "rate": Option(1.0, "share of the halo rows (boundary samplers) or neighbours (others) that is kept"),
+    "refresh": Option(20, "steps between refreshes of probabilities that go by the size of rows"),
+}
 NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False)
 
 
 def savings(settings: Settings) -> Savings:
     return NO_SAVINGS if settings["savings"] == AS_PUBLISHED else Savings()
+
+
+def sampler(settings: Settings) -> Sampler | None:
+    """The sampler by its name, or None for the whole graph."""
+    name, rate, refresh = settings["sampler"], settings["rate"], settings["refresh"]
+    if name == "none" and rate != 1:
+        raise InputError(f"nothing is drawn without a sampler: set sampler to one of {', '.join(SAMPLERS[1:])}")
+    if name == "none" or rate == 1:
+        return None
+    if name == "boundary":
+        return Boundary(rate)
+    if name == "optimal-boundary":
+        return OptimalBoundary(rate, refresh)
+    return Neighbours(rate, refresh, coupled=name == "coupled")
+
+
+def cache(settings: Settings) -> CachePolicy | None:
+    """The cache of input features, if not all of them may stay."""
+    rows = settings["cache_rows"]
+    if rows < 0 and rows != -1:
+        raise InputError(f"cache_rows must be a number of rows, a share below 1, or -1 for all, not {rows:g}")
+    return None if rows < 0 else CachePolicy(settings["cache"], rows)
 
 
 def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:

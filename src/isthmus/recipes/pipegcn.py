@@ -4,7 +4,7 @@ from isthmus.comm import Merge, Replace, Smooth, Stages
 from isthmus.errors import InputError
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, coding, savings
+from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, SAMPLED, coding, sampler, savings
 
 
 def _policy(settings: Settings) -> Policy:
@@ -17,6 +17,7 @@ def _policy(settings: Settings) -> Policy:
         savings(settings),
         Stages(**features, **pipelined, merge=_merge(settings["smooth_features"], from_zero)),
         Stages(**gradients, **pipelined, merge=_merge(settings["smooth_gradients"], from_zero)),
+        sampler=sampler(settings),
         seed=settings["seed"],
     )
 
@@ -40,6 +41,7 @@ PIPEGCN = Recipe(
         "smooth_start": Option(
             "first", "the average begins with the first arrival; as-published: at zero", ("first", AS_PUBLISHED)
         ),
+        **SAMPLED,
         **INHERITED,
         **CODED,
     },

@@ -1,18 +1,24 @@
 """What graph a step trains on: the whole one, or one drawn from it."""
 
-from typing import Protocol
-
-from isthmus.comm import Transport
 from isthmus.sample.boundary import Boundary
+from isthmus.sample.drawing import Drawing, Sampler
 from isthmus.sample.edges import Edges
+from isthmus.sample.neighbours import Neighbours
 from isthmus.sample.norm import Norm
+from isthmus.sample.optimal import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
+from isthmus.sample.scene import Scene
+from isthmus.sample.sizes import Sizes
 
-
-class Sampler(Protocol):
-    """Draws the graph of a step. It is a function of (seed, step) alone, and every worker draws at the same time."""
-
-    def draw(self, whole: Edges, seed: int, step: int, transport: Transport) -> Edges: ...
-
-
-__all__ = ["Boundary", "Edges", "Norm", "RandomEdges", "Sampler"]
+__all__ = [
+    "Boundary",
+    "Drawing",
+    "Edges",
+    "Neighbours",
+    "Norm",
+    "OptimalBoundary",
+    "RandomEdges",
+    "Sampler",
+    "Scene",
+    "Sizes",
+]

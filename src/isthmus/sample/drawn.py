@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,8 +10,21 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Links
 from isthmus.kernels import Csr
-from isthmus.sample.edges import Edges
+from isthmus.sample.edges import EdgeAttr, Edges
 from isthmus.sample.norm import Norm
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Edges, and what each of them counts (None: one)."""
+
+    csr: Csr
+    weight: Tensor | None = None
+
+    def turned(self) -> Pattern:
+        """The transpose."""
+        csr, order = kernels.transpose(self.csr)
+        return Pattern(csr, None if self.weight is None else self.weight[order])
 
 
 class Drawn(Edges):
@@ -22,15 +35,16 @@ class Drawn(Edges):
         whole: Edges,
         links: Links,
         picked: Tensor,
-        halo: Csr,
-        halo_scale: Tensor,  # [k]: what a halo row counts
-        inner: Csr | None = None,  # None: all inner edges
-        inner_scale: float = 1.0,  # what an inner edge counts
-        edge_attr: tuple[Tensor, Tensor] | None = None,
+        halo: Pattern,  # n × k
+        halo_out: Pattern | None = None,  # k × n: its transpose, if that is at hand
+        halo_scale: Tensor | None = None,  # float64 [k]: what a halo row counts
+        inner: Pattern | None = None,  # None: all inner edges
+        inner_out: Pattern | None = None,
+        edge_attr: EdgeAttr = None,
     ):
         super().__init__(
-            inner=inner or whole.inner,
-            halo=halo,
+            inner=whole.inner if inner is None else inner.csr,
+            halo=halo.csr,
             links=links,
             nodes=whole.nodes,
             halo_nodes=whole.halo_nodes[picked],
@@ -39,34 +53,20 @@ class Drawn(Edges):
             symmetric=whole.symmetric,
             edge_attr=edge_attr,
         )
-        self.whole, self.picked, self.halo_scale, self.inner_scale = whole, picked, halo_scale, inner_scale
+        self.whole, self._picked, self.halo_scale = whole, picked, halo_scale
+        self.halo_weight = halo.weight
+        if halo_out is not None:
+            self.halo_out, self.halo_out_weight = halo_out.csr, halo_out.weight
+        if inner is None:
+            self.inner_out = whole.inner_out
+        elif inner_out is not None:
+            self.inner_weight, self.inner_out, self.inner_out_weight = inner.weight, inner_out.csr, inner_out.weight
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
-            self._norms[name, dtype] = self.whole.norm(name, dtype).drawn(self.picked, self.halo_scale)
+            self._norms[name, dtype] = self.whole.norm(name, dtype).drawn(self._picked, self.halo_scale)
         return self._norms[name, dtype]
 
-    def halo_rows(self, rows: Tensor) -> Tensor:
-        return rows[self.picked]
-
-    def aggregate_inner(self, x: Tensor, norm: Norm) -> Tensor:
-        if self.inner_scale == 1:
-            return super().aggregate_inner(x, norm)
-        return self._weighed(self.inner, x, norm.target, norm.source, norm.add_self)
-
-    def spread_inner(self, grad: Tensor, norm: Norm) -> Tensor:
-        if self.inner_scale == 1:
-            return super().spread_inner(grad, norm)
-        return self._weighed(self.inner_out, grad, norm.source, norm.target, norm.add_self)
-
-    def _weighed(self, csr: Csr, x: Tensor, row: Tensor | None, col: Tensor | None, add_self: bool) -> Tensor:
-        """row · (inner_scale · A + [self] I) col · X: only edges were drawn, the self loop always stays."""
-        out = kernels.aggregate(csr, x, col_scale=col, row_scale=row).mul_(self.inner_scale)
-        if add_self:
-            scale = out.new_ones(len(out)) if row is None or col is None else row * col
-            out.addcmul_(x.to(out.dtype), scale[:, None])
-        return out
-
-    @cached_property
-    def inner_out(self) -> Csr:
-        return self.whole.inner_out if self.inner is self.whole.inner else super().inner_out
+    @property
+    def picked(self) -> Tensor:
+        return self._picked

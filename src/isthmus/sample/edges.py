@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -11,6 +12,8 @@ from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr
 from isthmus.sample.norm import Norm
+
+EdgeAttr = tuple[Tensor, Tensor] | Callable[[], tuple[Tensor, Tensor]] | None  # made when first read, if callable
 
 
 class Edges:
@@ -30,11 +33,16 @@ class Edges:
         degree: Tensor,  # [n], in the whole graph
         halo_degree: Tensor,  # [h]
         symmetric: bool,  # the inner edges are their own transpose
-        edge_attr: tuple[Tensor, Tensor] | None = None,  # of the inner and of the halo edges
+        edge_attr: EdgeAttr = None,  # of the inner and of the halo edges
     ):
         self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
         self.nodes, self.halo_nodes = nodes, halo_nodes
         self.degree, self.halo_degree, self.edge_attributes = degree, halo_degree, edge_attr
+        # What an edge counts, in each pattern and its transpose; None: one.
+        self.inner_weight: Tensor | None = None
+        self.halo_weight: Tensor | None = None
+        self.inner_out_weight: Tensor | None = None
+        self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
 
@@ -51,9 +59,10 @@ class Edges:
             self._norms[name, dtype] = Norm.of(name, self.degree, self.halo_degree, dtype)
         return self._norms[name, dtype]
 
-    def halo_rows(self, rows: Tensor) -> Tensor:
-        """Of something per halo node of the whole graph, that of the halo nodes here."""
-        return rows
+    @property
+    def picked(self) -> Tensor | None:
+        """The halo nodes here, int64, as the whole graph numbers them; None: all."""
+        return None
 
     def totals(self, transport: Transport) -> tuple[int, int]:
         """Edges between parts, and edges in all, over all workers."""
@@ -67,21 +76,48 @@ class Edges:
 
     def aggregate_inner(self, x: Tensor, norm: Norm) -> Tensor:
         """target · (A_inner + [self] I) source · X, [n, F]."""
-        return kernels.aggregate(self.inner, x, col_scale=norm.source, row_scale=norm.target, add_self=norm.add_self)
+        return kernels.aggregate(
+            self.inner,
+            x,
+            add_self=norm.add_self,
+            col_scale=norm.source,
+            row_scale=norm.target,
+            edge_weight=self.inner_weight,
+        )
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
         """out += target · A_halo halo · X_halo."""
-        kernels.aggregate(self.halo_in, x, out, col_scale=norm.halo, row_scale=norm.target, accumulate=True)
+        kernels.aggregate(
+            self.halo_in,
+            x,
+            out,
+            accumulate=True,
+            col_scale=norm.halo,
+            row_scale=norm.target,
+            edge_weight=self.halo_weight,
+        )
 
     def spread_inner(self, grad: Tensor, norm: Norm) -> Tensor:
         """The transpose of `aggregate_inner`, [n, F]."""
         return kernels.aggregate(
-            self.inner_out, grad, col_scale=norm.target, row_scale=norm.source, add_self=norm.add_self
+            self.inner_out,
+            grad,
+            add_self=norm.add_self,
+            col_scale=norm.target,
+            row_scale=norm.source,
+            edge_weight=self.inner_out_weight,
         )
 
     def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:
         """The transpose of `aggregate_halo`: out [h, F] is overwritten."""
-        kernels.aggregate(self.halo_out, grad, out, col_scale=norm.target, row_scale=norm.halo)
+        kernels.aggregate(
+            self.halo_out,
+            grad,
+            out,
+            col_scale=norm.target,
+            row_scale=norm.halo,
+            edge_weight=self.halo_out_weight,
+        )
 
     # Patterns derived from the two, made when first needed
 
@@ -113,9 +149,12 @@ class Edges:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        if self.edge_attributes is None:
-            return None
-        return torch.cat(self.edge_attributes)[self._full_order]
+        return None if self.edge_attributes is None else torch.cat(self.attributes())[self._full_order]
+
+    def attributes(self) -> tuple[Tensor, Tensor]:
+        """Of the inner and of the halo edges, where there are any."""
+        assert self.edge_attributes is not None, "this graph has no edge attributes"
+        return self.edge_attributes() if callable(self.edge_attributes) else self.edge_attributes
 
     @property
     def _full_order(self) -> Tensor:

@@ -32,7 +32,9 @@ class Norm:
                 return Norm(None, None, None, False, dtype)
         raise InputError(f"unknown norm {name!r}: use gcn, mean or sum")
 
-    def drawn(self, rows: Tensor, scale: Tensor) -> Norm:
+    def drawn(self, rows: Tensor, scale: Tensor | None) -> Norm:
         """The same for some of the halo nodes (int64 [k]), whose rows count ``scale`` times (float64 [k])."""
-        halo = scale.to(self.dtype) if self.halo is None else self.halo[rows] * scale.to(self.dtype)
+        halo = None if self.halo is None else self.halo[rows]
+        if scale is not None:
+            halo = scale.to(self.dtype) if halo is None else halo * scale.to(self.dtype)
         return replace(self, halo=halo)

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Transport, Where, flags
 from isthmus.errors import InputError
-from isthmus.sample.drawn import Drawn
+from isthmus.kernels import Csr
+from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import Edges
+from isthmus.sample.scene import Scene
+from isthmus.sample.sizes import Sizes
 
 _SALT = 0xED6E
 
@@ -27,6 +29,7 @@ class RandomEdges:
 
     rate: float = 0.1
     among: str = "boundary"
+    refresh: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
@@ -36,37 +39,31 @@ class RandomEdges:
         """The probability that an edge stays, in a graph of that many edges between parts and in all."""
         return self.rate if self.among == "boundary" else 1 - (1 - self.rate) * cut / max(edges, 1)
 
-    def draw(self, whole: Edges, seed: int, step: int, transport: Transport) -> Edges:
+    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
+        whole = scene.whole
         if self.rate == 1:
             return whole
-        p = self.kept(*whole.totals(transport))
-        key = kernels.stream(seed, step, _SALT)
-        inner, inner_kept = None, None
-        if self.among == "all":
-            drawn = kernels.draw_edges(key, whole.inner, whole.nodes, whole.nodes, p, whole.symmetric)
-            inner, inner_kept = kernels.select_edges(whole.inner, drawn)
+        p = self.kept(*whole.totals(scene.transport))
+        key = kernels.stream(scene.seed, step, _SALT)
         kept = kernels.draw_edges(key, whole.halo, whole.nodes, whole.halo_nodes, p, whole.symmetric)
-        read = torch.zeros(whole.num_halo, dtype=torch.bool)
-        read[whole.halo.indices[kept].long()] = True
-        number = read.cumsum(0, dtype=torch.int32) - 1
-        picked = read.nonzero().flatten()
-        halo, halo_kept = kernels.select_edges(whole.halo, kept, number, len(picked))
+        halo, halo_kept = kernels.select_edges(whole.halo, kept)
+        inner, inner_out, inner_kept = None, None, torch.arange(whole.inner.num_edges if whole.edge_attributes else 0)
+        if self.among == "all":
+            kept = kernels.draw_edges(key, whole.inner, whole.nodes, whole.nodes, p, whole.symmetric)
+            csr, inner_kept = kernels.select_edges(whole.inner, kept)
+            inner = self._weighted(csr, p, scene.dtype)
+            inner_out = inner if whole.symmetric else self._weighted(kernels.transpose(csr)[0], p, scene.dtype)
         attributes = None
         if whole.edge_attributes is not None:
-            of_inner, of_halo = whole.edge_attributes
-            attributes = (of_inner if inner_kept is None else of_inner[inner_kept], of_halo[halo_kept])
-        links = ask(whole.links, read, transport, step)
-        scale = torch.full((len(picked),), 1 / p, dtype=torch.float64)
-        return Drawn(whole, links, picked, halo, scale, inner, 1.0 if inner is None else 1 / p, attributes)
+            of_inner, of_halo = whole.attributes()
+            attributes = of_inner[inner_kept], of_halo[halo_kept]
+        halo_out = self._weighted(kernels.transpose(halo)[0], p, scene.dtype)
+        halo_in = self._weighted(halo, p, scene.dtype)
+        return scene.with_edges(step, halo_in, halo_out, inner, inner_out, attributes)
 
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        readers = scene.whole.halo_out.indptr.diff().double()
+        return 1 - (1 - self.kept(*scene.whole.totals(scene.transport))) ** readers
 
-def ask(links: Links, read: Tensor, transport: Transport, step: int) -> Links:
-    """The links of the halo rows that are read (bool [h]): their owners hear of them, one bit per row."""
-    wanted = links.halo.split(read)
-    heard = [flags.room(len(rows)) for rows in links.send_rows]
-    where = Where("drawn graph", "backward", step, "ids")
-    transport.exchange([flags.pack(rows) for rows in wanted], heard, where).wait()
-    sent = [flags.unpack(bits, len(rows)) for bits, rows in zip(heard, links.send_rows, strict=True)]
-    halo = [rows.nonzero().flatten().to(torch.int32) for rows in wanted]
-    send_rows = [rows[chosen.long()] for rows, chosen in zip(links.send_rows, sent, strict=True)]
-    return Links(send_rows, [len(rows) for rows in halo], sent, halo)
+    def _weighted(self, csr: Csr, p: float, dtype: torch.dtype) -> Pattern:
+        return Pattern(csr, torch.full((csr.num_edges,), 1 / p, dtype=dtype))

@@ -1,6 +1,7 @@
 // out[t_r] (+)= row_scale[t_r] * ( self * scale_r x[r]  +  sum_e scale_e x[indices[e]] ),  e in row r of a CSR
 //
-// with t_r = targets[r] (or r), and scale_e = edge_weight[e], or col_scale[indices[e]], or 1.
+// with t_r = targets[r] (or r), scale_e = edge_weight[e] * col_scale[indices[e]] and scale_r = col_scale[r], where a
+// weight or scale that is not given is 1.
 //
 // The sums of up to eight registers of features stay in registers over a whole row of edges; rows that will be
 // needed a few edges later are prefetched. bf16 rows are summed in fp32.
@@ -12,7 +13,13 @@ namespace {
 constexpr int kAhead = 12;     // edges between prefetch and use
 constexpr int kRegisters = 8;  // vectors of sums held at once
 
-enum class Scale { none, column, edge };
+enum class Scale { none, column, edge, both };
+
+template <typename Sum>
+struct Scales {
+  const Sum* edge;
+  const Sum* column;
+};
 
 struct Task {
   const int64_t* indptr;
@@ -82,15 +89,21 @@ struct Half {
 };
 
 template <Scale S, typename Sum>
-inline Sum scale_of(const Sum* scale, int64_t edge, int32_t column) {
-  return S == Scale::edge ? scale[edge] : scale[column];
+inline Sum scale_of(Scales<Sum> scale, int64_t edge, int32_t column) {
+  if (S == Scale::both) return scale.edge[edge] * scale.column[column];
+  return S == Scale::edge ? scale.edge[edge] : scale.column[column];
+}
+
+template <Scale S, typename Sum>
+inline Sum scale_of_self(Scales<Sum> scale, int64_t row) {
+  return S == Scale::column || S == Scale::both ? scale.column[row] : Sum(1);
 }
 
 // Sums `Units` units of features beginning at `from`; the last unit begins at `last` and may overlap the one before it,
 // so that no width needs a scalar tail. Only features from `fresh` on are written by that last unit.
 template <typename Rows, Scale S, int Units>
 inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last, int64_t fresh, const typename Rows::In* x,
-                      const typename Rows::Sum* scale, typename Rows::Sum row_scale, typename Rows::Sum* out) {
+                      Scales<typename Rows::Sum> scale, typename Rows::Sum row_scale, typename Rows::Sum* out) {
   typedef typename Rows::Sum Sum;
   typename Rows::V sum[Units * Rows::vectors] = {};
   const int64_t begin = task.indptr[row], end = task.indptr[row + 1];
@@ -103,7 +116,7 @@ inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last,
       else Rows::add(sum + u * Rows::vectors, x_row + at, s);
     }
   };
-  if (task.add_self) add(x + row * task.x_stride, S == Scale::column ? scale[row] : Sum(1));
+  if (task.add_self) add(x + row * task.x_stride, scale_of_self<S>(scale, row));
   for (int64_t e = begin; e < end; ++e) {
     const int64_t soon = std::min(e + kAhead, task.edges - 1);
     const char* ahead = reinterpret_cast<const char*>(x + task.indices[soon] * task.x_stride + from);
@@ -122,14 +135,14 @@ inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last,
 }
 
 template <typename Rows, Scale S>
-inline void sum_narrow(const Task& task, int64_t row, int64_t from, const typename Rows::In* x, const typename Rows::Sum* scale,
+inline void sum_narrow(const Task& task, int64_t row, int64_t from, const typename Rows::In* x, Scales<typename Rows::Sum> scale,
                        typename Rows::Sum row_scale, typename Rows::Sum* out) {
   typedef typename Rows::Sum Sum;
   Sum sum[Rows::step] = {};
   const int64_t width = task.width - from;
   if (task.add_self)
     for (int64_t f = 0; f < width; ++f)
-      sum[f] += (S == Scale::column ? scale[row] : Sum(1)) * Rows::widen(x[row * task.x_stride + from + f]);
+      sum[f] += scale_of_self<S>(scale, row) * Rows::widen(x[row * task.x_stride + from + f]);
   for (int64_t e = task.indptr[row]; e < task.indptr[row + 1]; ++e) {
     const int32_t column = task.indices[e];
     const Sum s = S == Scale::none ? Sum(1) : scale_of<S>(scale, e, column);
@@ -140,7 +153,7 @@ inline void sum_narrow(const Task& task, int64_t row, int64_t from, const typena
 
 template <typename Rows, Scale S, int Units>
 inline void dispatch(int units, const Task& task, int64_t row, int64_t from, int64_t last, int64_t fresh,
-                     const typename Rows::In* x, const typename Rows::Sum* scale, typename Rows::Sum row_scale,
+                     const typename Rows::In* x, Scales<typename Rows::Sum> scale, typename Rows::Sum row_scale,
                      typename Rows::Sum* out) {
   if constexpr (Units > 1)
     if (units < Units) return dispatch<Rows, S, Units - 1>(units, task, row, from, last, fresh, x, scale, row_scale, out);
@@ -148,7 +161,7 @@ inline void dispatch(int units, const Task& task, int64_t row, int64_t from, int
 }
 
 template <typename Rows, Scale S>
-void run(const Task& task, int64_t rows, const typename Rows::In* x, const typename Rows::Sum* scale,
+void run(const Task& task, int64_t rows, const typename Rows::In* x, Scales<typename Rows::Sum> scale,
          const typename Rows::Sum* row_scale, typename Rows::Sum* out, int threads) {
   typedef typename Rows::Sum Sum;
   constexpr int kUnits = kRegisters / Rows::vectors;
@@ -180,9 +193,11 @@ void aggregate(int64_t rows, const int64_t* indptr, const int32_t* indices, cons
                int64_t out_stride, int add_self, int accumulate, int threads) {
   if (rows == 0 || width == 0) return;
   const Task task{indptr, indices, targets, width, x_stride, out_stride, add_self != 0, accumulate != 0, indptr[rows]};
-  if (edge_weight) run<Rows, Scale::edge>(task, rows, x, edge_weight, row_scale, out, threads);
-  else if (col_scale) run<Rows, Scale::column>(task, rows, x, col_scale, row_scale, out, threads);
-  else run<Rows, Scale::none>(task, rows, x, nullptr, row_scale, out, threads);
+  const Scales<typename Rows::Sum> scale{edge_weight, col_scale};
+  if (edge_weight && col_scale) run<Rows, Scale::both>(task, rows, x, scale, row_scale, out, threads);
+  else if (edge_weight) run<Rows, Scale::edge>(task, rows, x, scale, row_scale, out, threads);
+  else if (col_scale) run<Rows, Scale::column>(task, rows, x, scale, row_scale, out, threads);
+  else run<Rows, Scale::none>(task, rows, x, scale, row_scale, out, threads);
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+"""Which halo nodes' features stay at a worker (PSC-GCN sec. V)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.errors import InputError
+
+POLICIES = ("none", "random", "degree", "inclusion")
+_SALT = 0xCAC4E
+
+
+@dataclass(frozen=True)
+class CachePolicy:
+    """At most ``rows`` halo rows stay (below 1: that share of them), chosen by ``order``.
+
+    none: no row stays; random: any; degree: those that most nodes of the whole graph read (PaGraph); inclusion: those
+    that this worker's sampler will most probably read.
+    """
+
+    order: str = "inclusion"
+    rows: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.order not in POLICIES:
+            raise InputError(f"unknown cache {self.order!r}: use one of {', '.join(POLICIES)}")
+        if self.rows < 0:
+            raise InputError(f"cache_rows must be at least 0, not {self.rows}")
+
+    def choose(self, inclusion: Tensor, degree: Tensor, key: int) -> Tensor:
+        """The halo nodes that stay, int64 and ascending, from their inclusion probabilities and degrees [h]."""
+        count = len(degree)
+        room = min(count, int(self.rows if self.rows >= 1 else self.rows * count))
+        match self.order:
+            case "none":
+                return torch.empty(0, dtype=torch.int64)
+            case "random":
+                return kernels.draw_rows(kernels.stream(key, _SALT), count, room).long()
+            case "degree":
+                worth = degree.double()
+            case _:
+                worth = inclusion
+        # Equal ones in the order of their numbers, so that any two runs choose the same.
+        return torch.sort(torch.argsort(worth, descending=True, stable=True)[:room]).values

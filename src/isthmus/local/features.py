@@ -1,0 +1,69 @@
+"""Input features of halo nodes under a memory budget: cached, or fetched for the graph of each step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isthmus.cache import CachePolicy, FeatureCache
+from isthmus.cache.features import Fetch
+from isthmus.local.wires import Wires
+from isthmus.sample import Drawing
+
+
+class Features:
+    """Rows that never change, but are too many to keep: each step reads those of its graph.
+
+    The cache is refreshed together with the sampler's probabilities.
+    """
+
+    def __init__(self, policy: CachePolicy, wires: Wires, drawing: Drawing, seed: int):
+        self.wires, self.drawing = wires, drawing
+        scene = drawing.scene
+        self.cache = FeatureCache(policy, scene.whole.links, scene.transport, seed)
+        self.fetches: dict[int, Fetch] = {}
+        self.known = -1  # since when the sizes are known that the cache was chosen by
+
+    def rows(self, x: Tensor, site: int, step: int) -> Tensor:
+        """The features of the halo nodes of this step's graph, [k, F]; asks for those of a later one."""
+        self._refresh(x, step)
+        channel = self.wires.feature_channel(site)
+        for due in channel.dues(step):
+            fetch = self.fetches[due] = self._split(x, due)
+            channel.post(step, x, fetch.links, "features", due)
+        fetch = self.fetches.pop(step) if step in self.fetches else self._split(x, step)
+        arrived = channel.take(step)
+        fetch.block[fetch.missed] = 0 if arrived is None else arrived
+        return fetch.block
+
+    def _split(self, x: Tensor, step: int) -> Fetch:
+        edges = self.drawing.at(step)
+        return self.cache.begin(edges.links, edges.picked, x)
+
+    def _refresh(self, x: Tensor, step: int) -> None:
+        sizes = self.drawing.latest
+        since = 0 if sizes is None else sizes.since
+        if since > self.known:
+            whole, sampler = self.drawing.scene.whole, self.drawing.sampler
+            inclusion = torch.ones(whole.num_halo, dtype=torch.float64)
+            if sampler is not None:
+                inclusion = sampler.inclusion(self.drawing.scene, sizes)
+            self.cache.refresh(x, inclusion, whole.halo_degree, step)
+            self.known = since
+
+    def state(self) -> dict[str, Tensor]:
+        state = {f"cache.{name}": tensor for name, tensor in self.cache.state().items()}
+        state["known"] = torch.tensor([self.known])
+        for due, fetch in self.fetches.items():
+            state[f"fetch.{due}.block"], state[f"fetch.{due}.missed"] = fetch.block, fetch.missed
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        cached = {name.removeprefix("cache."): t for name, t in state.items() if name.startswith("cache.")}
+        self.cache.restore(cached)
+        self.known = int(state["known"])
+        for name in state:
+            if name.startswith("fetch.") and name.endswith(".block"):
+                due = int(name.split(".")[1])
+                links = self.drawing.at(due).links
+                self.fetches[due] = Fetch(state[name].clone(), state[f"fetch.{due}.missed"].clone(), links)

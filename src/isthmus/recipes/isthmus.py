@@ -1,0 +1,44 @@
+"""Our own: the halo rows that matter most, as coded differences, one step old."""
+
+from isthmus.comm import Add, Replace, Stages
+from isthmus.errors import InputError
+from isthmus.local import Policy, Savings
+from isthmus.recipes.base import Option, Recipe, Settings
+from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
+
+
+def _policy(settings: Settings) -> Policy:
+    features, gradients = coding(settings)
+    if settings["delta"] and features["encode"].lossless:
+        raise InputError("a difference in full is as long as the row itself: set bits below 32, or delta to false")
+    pipelined = {"delay": settings["staleness"]}
+    # Differences against what a reader holds leave no error behind, so features need no feedback of their own.
+    features["feedback"] = features["feedback"] and not settings["delta"]
+    return Policy(
+        Savings(),
+        Stages(**features, **pipelined, merge=Add() if settings["delta"] else Replace()),
+        Stages(**gradients, **pipelined),
+        sampler(settings),
+        settings["seed"],
+        cache(settings),
+    )
+
+
+ISTHMUS = Recipe(
+    name="isthmus",
+    summary="halo rows drawn for least variance, as coded differences, one step old; every exact saving",
+    paper="this library: BNS-GCN's idea with optimal probabilities, PipeGCN's pipeline, CDFGNN's differences",
+    make=_policy,
+    options={
+        "staleness": Option(1, "steps between sending and use; 0 waits for fresh rows"),
+        "sampler": Option("optimal-boundary", "which rows of the halo: see the samplers of exact", SAMPLERS),
+        "rate": Option(0.1, SAMPLED["rate"].help),
+        "refresh": SAMPLED["refresh"],
+        "delta": Option(True, "features are sent as differences against what the reader holds"),
+        **CACHED,
+        **CODED,
+        "bits": Option(8, CODED["bits"].help, CODED["bits"].choices),
+    },
+    notes="Readers keep one copy of the halo rows of every layer, owners what each reader holds of them.",
+    objective="vol",
+)

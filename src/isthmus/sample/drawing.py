@@ -1,0 +1,99 @@
+"""The graphs of a run, step by step: drawn when they are needed, from what is known by then."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from isthmus.sample.edges import Edges
+from isthmus.sample.scene import Scene
+from isthmus.sample.sizes import Measure, Sizes
+
+
+class Sampler(Protocol):
+    """Draws the graph of a step: a function of (seed, step, sizes) alone. Every worker draws at the same time."""
+
+    @property
+    def refresh(self) -> int:
+        """Steps between measurements of the sizes of rows; 0: it does not go by them."""
+
+    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges: ...
+
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        """The probability that a halo node is read at all, float64 [h]."""
+
+
+class Drawing:
+    """Draws a graph ``delay`` steps before it is used, and keeps it until then."""
+
+    def __init__(self, sampler: Sampler | None, scene: Scene, delay: int):
+        self.sampler, self.scene, self.delay = sampler, scene, delay
+        self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
+        self._graphs: dict[int, Edges] = {}
+        self._measure: Measure | None = None
+
+    def begin(self, step: int) -> None:
+        """Training step `step` begins: what the last one measured becomes known, old graphs are forgotten."""
+        if self.sampler is None:
+            return
+        self._learn()
+        self._graphs = {at: edges for at, edges in self._graphs.items() if at >= step}
+        if self.sampler.refresh and step % self.sampler.refresh == 0:
+            self._measure = Measure(step)
+
+    def at(self, step: int) -> Edges:
+        """The graph of a step."""
+        if self.sampler is None:
+            return self.scene.whole
+        if step not in self._graphs:
+            begun = time.perf_counter()
+            self._graphs[step] = self.sampler.draw(self.scene, step, self._sizes(step))
+            self.scene.transport.ledger.sample_seconds += time.perf_counter() - begun
+        return self._graphs[step]
+
+    @property
+    def latest(self) -> Sizes | None:
+        """What is known of the sizes of rows."""
+        return self.known[-1] if self.known else None
+
+    def look(self, x: Tensor, through: Tensor | None, norm: str) -> None:
+        """Rows pass that will be aggregated."""
+        if self._measure is not None:
+            self._measure.look(x, through, norm, self.scene.whole.norm(norm, x.dtype).source)
+
+    def state(self) -> dict[str, Tensor]:
+        self._learn()
+        state = {}
+        for k, sizes in enumerate(self.known):
+            state[f"{k}.since"] = torch.tensor([sizes.since])
+            for name in sizes.inner:
+                state[f"{k}.inner.{name}"], state[f"{k}.halo.{name}"] = sizes.inner[name], sizes.halo[name]
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.known = []
+        while f"{len(self.known)}.since" in state:
+            mine = f"{len(self.known)}."
+            sides: dict[str, dict[str, Tensor]] = {"inner": {}, "halo": {}}
+            for name, tensor in state.items():
+                if name.startswith(mine) and not name.endswith(".since"):
+                    side, norm = name.removeprefix(mine).split(".", 1)
+                    sides[side][norm] = tensor.clone()
+            self.known.append(Sizes(int(state[f"{mine}since"]), **sides))
+
+    def _learn(self) -> None:
+        """What was measured in the last step is shared."""
+        if self._measure is not None:
+            sizes = self._measure.share(self.scene.whole.links, self.scene.transport)
+            self._measure = None
+            self.known.append(sizes)
+            # A graph is drawn from what was known `delay` steps before its use.
+            needed = [at for at, other in enumerate(self.known) if other.since <= sizes.since - self.delay]
+            self.known = self.known[needed[-1] if needed else 0 :]
+
+    def _sizes(self, step: int) -> Sizes | None:
+        by_then = [sizes for sizes in self.known if sizes.since <= max(step - self.delay, 0)]
+        return by_then[-1] if by_then else None

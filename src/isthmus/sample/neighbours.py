@@ -1,0 +1,112 @@
+"""PSC-GCN's sampler (alg. 2): each node reads a share ε of its neighbours, those with large rows more often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.errors import InputError
+from isthmus.sample.drawn import Pattern
+from isthmus.sample.edges import Edges
+from isthmus.sample.scene import Scene
+from isthmus.sample.sizes import Sizes
+
+_SALT = 0x95C
+
+
+@dataclass(frozen=True)
+class Levels:
+    """p_ij = min(1, level_i · value_j): the probabilities of all edges, as one number per target and one per source."""
+
+    level: Tensor  # float64 [n]
+    inner: Tensor  # float64 [n], values
+    halo: Tensor  # float64 [h]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    r"""Edge (i ← j) is kept with probability p_ij and counts 1/p_ij times; the self loop always stays.
+
+    .. math:: p_{ij} = \min(1, c_i \sqrt{a_j}\, \|y_{ij}\|), \qquad \sum_j p_{ij} = ε |N_i|
+
+    (eq. 19) with a = ``inner_weight`` for inner and 1 for halo neighbours. Until sizes are known, p = ε.
+
+    ``coupled``: all edges of a halo node share one random number, so that they are kept together as far as their
+    probabilities allow. Every p_ij and the variance of every Z_i stay the same (a node's neighbours are still
+    independent), but a row is fetched with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
+
+    ``estimator="self-normalised"``: kept edges count |N_i| / (number kept), as the published code does; biased.
+    """
+
+    rate: float = 0.1
+    refresh: int = 20
+    inner_weight: float = 1.1
+    coupled: bool = False
+    estimator: str = "horvitz-thompson"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InputError(f"rate is the share of neighbours kept: it must be above 0 and at most 1, not {self.rate}")
+        if self.refresh < 1:
+            raise InputError(f"refresh counts steps: it must be at least 1, not {self.refresh}")
+        if self.inner_weight <= 0:
+            raise InputError(f"inner_weight must be above 0, not {self.inner_weight}")
+        if self.estimator not in ("horvitz-thompson", "self-normalised"):
+            raise InputError(f"unknown estimator {self.estimator!r}: use horvitz-thompson or self-normalised")
+
+    def levels(self, whole: Edges, sizes: Sizes | None) -> Levels:
+        """Water-filled probabilities."""
+        if sizes is not None and self in sizes.plans:
+            return sizes.plans[self]
+        if sizes is None or not sizes.inner:
+            ones = torch.ones(whole.num_inner, dtype=torch.float64)
+            inner, halo = ones, torch.ones(whole.num_halo, dtype=torch.float64)
+        else:
+            inner = self.inner_weight**0.5 * torch.stack(list(sizes.inner.values())).sum(0).sqrt()
+            halo = torch.stack(list(sizes.halo.values())).sum(0).sqrt()
+        inner, halo = _floored(inner, halo)
+        budget = self.rate * (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
+        found = Levels(kernels.fill_levels(whole.inner, whole.halo, inner, halo, budget), inner, halo)
+        if sizes is not None:
+            sizes.plans[self] = found
+        return found
+
+    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
+        if self.rate == 1:
+            return scene.whole
+        whole, levels = scene.whole, self.levels(scene.whole, sizes)
+        asked: dict[str, Any] = {"dtype": scene.dtype, "with_edges": whole.edge_attributes is not None}
+        key = kernels.stream(scene.seed, step, _SALT)
+        inner, inner_weight, inner_kept = kernels.draw_weighted(
+            key, whole.inner, levels.level, levels.inner, whole.nodes, whole.nodes, **asked
+        )
+        key = kernels.stream(scene.seed, step, _SALT, 1 + scene.transport.rank)
+        halo, halo_weight, halo_kept = kernels.draw_weighted(
+            key, whole.halo, levels.level, levels.halo, whole.nodes, whole.halo_nodes, coupled=self.coupled, **asked
+        )
+        if self.estimator == "self-normalised":
+            kept = (inner.indptr.diff() + halo.indptr.diff()).clamp_min(1)
+            ratio = whole.degree.to(scene.dtype) / kept.to(scene.dtype)
+            inner_weight, halo_weight = ratio[inner.edge_rows], ratio[halo.edge_rows]
+        attributes = None
+        if whole.edge_attributes is not None:
+            of_inner, of_halo = whole.attributes()
+            attributes = of_inner[inner_kept], of_halo[halo_kept]
+        inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
+        return scene.with_edges(step, halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
+
+    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+        """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""
+        levels = self.levels(scene.whole, sizes)
+        return kernels.inclusion(scene.whole.halo_out, levels.level, levels.halo, self.coupled)
+
+
+def _floored(inner: Tensor, halo: Tensor) -> tuple[Tensor, Tensor]:
+    """Values of which none is so small that a row which has grown since would never be drawn."""
+    largest = max(float(values.max()) if len(values) else 0.0 for values in (inner, halo))
+    floor = 1e-3 * largest if largest > 0 else 1.0
+    return inner.clamp_min(floor), halo.clamp_min(floor)

@@ -1,0 +1,91 @@
+"""What a sampler draws from, and what it makes of a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Links, Transport, Where, flags
+from isthmus.kernels import Csr
+from isthmus.sample.drawn import Drawn, Pattern
+from isthmus.sample.edges import EdgeAttr, Edges
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The whole graph as this worker has it, its links to the others, and the seed of the draws."""
+
+    whole: Edges
+    transport: Transport
+    seed: int
+    dtype: torch.dtype = torch.float32  # of weights
+
+    def with_rows(self, halo: Sequence[Tensor], sent: Sequence[Tensor], scale: Tensor) -> Drawn:
+        """The graph with some of the halo nodes, and all their edges.
+
+        ``halo[q]`` int32: which of the halo rows from worker q; ``sent[q]``: which of my rows worker q drew likewise;
+        ``scale`` float64: what each halo row counts.
+        """
+        whole, links = self.whole, self.whole.links
+        picked = torch.cat([rows.long() + first for rows, first in zip(halo, links.halo.ptr, strict=False)])
+        halo_out = kernels.select_rows(whole.halo_out, picked.to(torch.int32))
+        return Drawn(
+            whole,
+            _links(links, halo, sent),
+            picked,
+            Pattern(kernels.transpose(halo_out)[0]),
+            Pattern(halo_out),
+            scale,
+            edge_attr=whole.edge_attributes and (lambda: _attributes(whole, picked)),
+        )
+
+    def with_edges(
+        self,
+        step: int,
+        halo: Pattern,  # n × h
+        halo_out: Pattern | None,  # h × n
+        inner: Pattern | None,
+        inner_out: Pattern | None,
+        edge_attr: EdgeAttr = None,
+    ) -> Drawn:
+        """The graph with some of the edges, and the halo nodes that they read; owners are told which those are."""
+        read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
+        read[halo.csr.indices.long()] = True
+        picked, number = read.nonzero().flatten(), read.cumsum(0, dtype=torch.int32) - 1
+        compact = Csr(halo.csr.indptr, number[halo.csr.indices.long()], len(picked))
+        if halo_out is not None:  # rows of nodes that are not read are empty
+            ends = torch.cat([halo_out.csr.indptr[:1], halo_out.csr.indptr[picked + 1]])
+            halo_out = Pattern(Csr(ends, halo_out.csr.indices, halo_out.csr.num_cols), halo_out.weight)
+        links = self._ask(read, step)
+        halo = Pattern(compact, halo.weight)
+        return Drawn(self.whole, links, picked, halo, halo_out, None, inner, inner_out, edge_attr)
+
+    def _ask(self, read: Tensor, step: int) -> Links:
+        """The links of the halo rows that are read (bool [h]): their owners hear of them, one bit per row."""
+        links = self.whole.links
+        wanted = links.halo.split(read)
+        heard = [flags.room(len(rows)) for rows in links.send_rows]
+        where = Where("drawn graph", "backward", step, "ids")
+        self.transport.exchange([flags.pack(rows) for rows in wanted], heard, where).wait()
+        sent = [flags.unpack(bits, len(rows)) for bits, rows in zip(heard, links.send_rows, strict=True)]
+        return _links(links, [rows.nonzero().flatten().to(torch.int32) for rows in wanted], sent)
+
+
+def _links(links: Links, halo: Sequence[Tensor], sent: Sequence[Tensor]) -> Links:
+    send_rows = [rows[chosen.long()] for rows, chosen in zip(links.send_rows, sent, strict=True)]
+    return Links(send_rows, [len(rows) for rows in halo], list(sent), list(halo))
+
+
+def _attributes(whole: Edges, picked: Tensor) -> tuple[Tensor, Tensor]:
+    """Edge attributes in the order that turning the drawn halo edges twice gives: by target, then by halo node."""
+    inner, halo = whole.attributes()
+    number = torch.full((whole.num_halo,), -1)
+    number[picked] = torch.arange(len(picked))
+    cols = number[whole.halo.indices.long()]
+    kept = (cols >= 0).nonzero().flatten()
+    order = torch.argsort(whole.halo.edge_rows[kept] * max(len(picked), 1) + cols[kept])
+    return inner, halo[kept[order]]

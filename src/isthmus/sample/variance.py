@@ -1,0 +1,284 @@
+r"""How far drawn aggregations scatter around the whole one, for the rows that they fetch: measured, and by theory.
+
+With Z = P X and Z̃ the same of a drawn graph, the *variance* of a sampler is the relative error of one draw,
+
+.. math:: \sum_i E\|\tilde Z_i - Z_i\|^2 \,/\, \sum_i \|Z_i\|^2
+
+over the nodes i of all workers: the sum of a part that inner edges cause and one that halo edges cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Where
+from isthmus.errors import InputError
+from isthmus.kernels import SparseMatrix
+from isthmus.sample.boundary import Boundary
+from isthmus.sample.drawing import Sampler
+from isthmus.sample.edges import Edges
+from isthmus.sample.neighbours import Neighbours
+from isthmus.sample.optimal import OptimalBoundary
+from isthmus.sample.random_edges import RandomEdges
+from isthmus.sample.scene import Scene
+from isthmus.sample.sizes import Measure, Sizes
+
+Progress = Callable[[str, int, int], None]
+
+SAMPLERS: dict[str, Callable[[float], Sampler]] = {
+    "independent": lambda rate: Neighbours(rate),
+    "coupled": lambda rate: Neighbours(rate, coupled=True),
+    "optimal-boundary": lambda rate: OptimalBoundary(rate),
+    "boundary": lambda rate: Boundary(rate),
+    "boundary-edge": lambda rate: RandomEdges(rate, "boundary"),
+}
+PAIRS = {"coupled_to_independent": ("coupled", "independent"), "optimal_to_boundary": ("optimal-boundary", "boundary")}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which samplers are compared, on which rows, and how closely."""
+
+    rate: float = 0.1
+    draws: int = 200
+    width: int = 64
+    norm: str = "mean"
+    features: str = "own"
+    """``own``: the graph's features in random directions, through relu; ``random``: rows of log-normal lengths."""
+    samplers: tuple[str, ...] = tuple(SAMPLERS)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InputError(f"rate is the share that is kept: it must be above 0 and at most 1, not {self.rate}")
+        for name, least in (("draws", 2), ("width", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name, known in (("norm", ("mean", "gcn", "sum")), ("features", ("own", "random"))):
+            if getattr(self, name) not in known:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
+        for name in self.samplers:
+            if name not in SAMPLERS:
+                raise InputError(f"unknown sampler {name!r}: use some of {','.join(SAMPLERS)}")
+
+    def rows(self, x: Tensor | SparseMatrix, part: int) -> Tensor:
+        """What is aggregated instead of the features x of a part's nodes, [n, width]."""
+        if self.features == "own":
+            return projected(x, self.width, self.seed)
+        return lognormal(len(x), self.width, kernels.stream(self.seed, part) >> 1)
+
+
+def projected(x: Tensor | SparseMatrix, width: int, seed: int) -> Tensor:
+    """relu(X R), [n, width], with the same random R on every worker: what a first layer makes of features [n, F]."""
+    directions = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
+    return (x @ (directions / x.shape[1] ** 0.5)).relu()
+
+
+def lognormal(count: int, width: int, seed: int) -> Tensor:
+    """Rows in random directions, of lengths e^g with g normal, [count, width]."""
+    draw = torch.Generator().manual_seed(seed)
+    rows = torch.nn.functional.normalize(torch.randn(count, width, generator=draw))
+    return rows * torch.randn(count, 1, generator=draw).exp()
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """P [X; X_halo] on one worker, with all rows at hand and their sizes known."""
+
+    scene: Scene
+    norm: str
+    x: Tensor  # [n, F]
+    halo: Tensor  # [h, F]
+    sizes: Sizes
+
+    @staticmethod
+    def of(scene: Scene, x: Tensor, norm: str) -> Aggregation:
+        """Halo rows and their sizes come from their owners: every worker calls it at the same time."""
+        whole, links = scene.whole, scene.whole.links
+        halo = x.new_empty(whole.num_halo, x.shape[1])
+        leaving = [kernels.gather_rows(x, rows) for rows in links.send_rows]
+        scene.transport.exchange(leaving, links.halo.split(halo), Where("rows", "forward", 0)).wait()
+        sizes = Measure(0)
+        sizes.look(x, None, norm, whole.norm(norm, x.dtype).source)
+        return Aggregation(scene, norm, x, halo, sizes.share(links, scene.transport))
+
+    @property
+    def whole(self) -> Edges:
+        return self.scene.whole
+
+    def inner_half(self, edges: Edges) -> Tensor:
+        """What inner edges (and self loops) bring, [n, F]."""
+        return edges.aggregate_inner(self.x, edges.norm(self.norm, self.x.dtype))
+
+    def halo_half(self, edges: Edges) -> Tensor:
+        """What halo edges bring, [n, F]."""
+        out = self.x.new_zeros(self.whole.num_inner, self.x.shape[1])
+        rows = self.halo if edges.picked is None else self.halo[edges.picked]
+        edges.aggregate_halo(rows, edges.norm(self.norm, self.x.dtype), out)
+        return out
+
+    def neighbour_sums(self, inner: Tensor, halo: Tensor, weights: tuple[Tensor | None, Tensor | None]) -> Tensor:
+        """target_i² Σ_j w_ij v_j over the inner and over the halo neighbours of each node, float64 [n, 2]."""
+        sides = zip((self.whole.inner, self.whole.halo), (inner, halo), weights, strict=True)
+        sums = torch.cat([kernels.aggregate(csr, v[:, None], edge_weight=w) for csr, v, w in sides], dim=1)
+        target = self.whole.norm(self.norm, torch.float64).target
+        return sums if target is None else sums * target[:, None].square()
+
+    def fetched(self, sampler: Sampler) -> float:
+        """Halo rows that all workers together are expected to fetch."""
+        sizes = replace(self.sizes, plans={})  # keeps none of a rate that is only tried
+        return float(self.over_workers(sampler.inclusion(self.scene, sizes).sum()))
+
+    def over_workers(self, tensor: Tensor) -> Tensor:
+        """The sum over the workers, float64."""
+        return self.scene.transport.all_reduce(tensor.double().clone(), Where("variance", "reduce", 0, "ids"))
+
+
+def measure(z: Aggregation, sampler: Sampler, draws: int, progress: Callable[[int], None]) -> Tensor:
+    """Per draw: rows fetched; Σ_i ‖Z̃_i − Z_i‖² by inner edges, by halo edges, and in all; float64 [draws, 4]."""
+    whole_inner, whole_halo = z.inner_half(z.whole), z.halo_half(z.whole)
+    found = torch.zeros(draws, 4, dtype=torch.float64)
+    for step in range(draws):
+        progress(step)
+        drawn = sampler.draw(z.scene, step, z.sizes)
+        halo, inner = z.halo_half(drawn) - whole_halo, torch.zeros_like(whole_inner)
+        if drawn.inner is not z.whole.inner:
+            inner = z.inner_half(drawn) - whole_inner
+        squares = [float(error.double().square().sum()) for error in (inner, halo, inner + halo)]
+        found[step] = torch.tensor([drawn.num_halo, *squares], dtype=torch.float64)
+    progress(draws)
+    return z.over_workers(found)
+
+
+Chances = tuple[Tensor, Tensor]  # p of the inner and of the halo edges, float64
+
+
+def neighbour_chances(z: Aggregation, sampler: Neighbours) -> Chances:
+    whole, levels = z.whole, sampler.levels(z.whole, z.sizes)
+    inner = kernels.edge_probability(whole.inner, levels.level, levels.inner)
+    return inner, kernels.edge_probability(whole.halo, levels.level, levels.halo)
+
+
+def chances(z: Aggregation, sampler: Sampler) -> Chances | None:
+    """None if the edges of a node are not drawn independently of each other, as in BNS-GCN."""
+    certain = torch.ones(z.whole.inner.num_edges, dtype=torch.float64)
+    match sampler:
+        case Neighbours():
+            return neighbour_chances(z, sampler)
+        case OptimalBoundary():
+            return certain, sampler.inclusion(z.scene, z.sizes)[z.whole.halo.indices.long()]
+        case RandomEdges(rate=rate, among="boundary"):
+            return certain, torch.full((z.whole.halo.num_edges,), rate, dtype=torch.float64)
+    return None
+
+
+def expected(z: Aggregation, p: Chances) -> Tensor:
+    """Σ_ij (1/p_ij − 1) ‖y_ij‖² (eq. 16) over the inner and over the halo edges of all workers, float64 [2]."""
+    weights = 1 / p[0] - 1, 1 / p[1] - 1
+    return z.over_workers(z.neighbour_sums(z.sizes.inner[z.norm], z.sizes.halo[z.norm], weights).sum(0))
+
+
+def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
+    """Σ_ij a_j (1/p_ij − 1) ‖y_ij‖² for p = ε and for the sampler's p; and their difference according to eq. 20.
+
+    That is for p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give.
+    """
+    a = torch.tensor([sampler.inner_weight, 1.0], dtype=torch.float64)
+    inner, halo, all_edges = z.sizes.inner[z.norm], z.sizes.halo[z.norm], (None, None)
+    squares = z.neighbour_sums(inner, halo, all_edges) @ a
+    roots = z.neighbour_sums(inner.sqrt(), halo.sqrt(), all_edges) @ a.sqrt()
+    degree = z.neighbour_sums(torch.ones_like(inner), torch.ones_like(halo), all_edges).sum(1)  # times target²
+    eq20 = squares - roots.square() / torch.where(degree == 0, torch.ones_like(degree), degree)
+    sums = z.over_workers(torch.stack([(1 - sampler.rate) * squares.sum(), eq20.sum()])) / sampler.rate
+    importance = float(a @ expected(z, neighbour_chances(z, sampler)))
+    uniform, promised = sums.tolist()
+    return {"uniform": uniform, "importance": importance, "difference": uniform - importance, "eq20": promised}
+
+
+def rate_for(z: Aggregation, make: Callable[[float], Sampler], rows: float, first: float) -> float:
+    """The rate at which a sampler is expected to fetch that many rows, to a thousandth; ``first`` is tried first."""
+    low, high, rate = 0.0, 1.0, first
+    for _ in range(40):
+        found = z.fetched(make(rate))
+        if abs(found - rows) <= 1e-3 * rows:
+            break
+        low, high = (rate, high) if found < rows else (low, rate)
+        rate = (low + high) / 2
+    return rate
+
+
+@dataclass(frozen=True)
+class Split:
+    """A relative variance, and its parts."""
+
+    inner: float
+    halo: float
+    all: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A sampler at a rate. Rows are shares of all halo rows."""
+
+    sampler: str
+    rate: float
+    rows: float
+    expected_rows: float
+    variance: Split
+    error: Split  # the standard error of each
+    theory: Split | None
+
+    def over(self, other: Trial) -> dict[str, float | None]:
+        """Rows and variances as multiples of another sampler's; None where that has none."""
+        pairs = {
+            "rows": (self.rows, other.rows),
+            "halo_variance": (self.variance.halo, other.variance.halo),
+            "variance": (self.variance.all, other.variance.all),
+        }
+        return {name: one / base if base else None for name, (one, base) in pairs.items()}
+
+
+def trial(z: Aggregation, name: str, rate: float, draws: int, unit: float, progress: Progress) -> Trial:
+    """Measures a sampler; variances in multiples of ``unit``."""
+    sampler, halo_rows = SAMPLERS[name](rate), float(z.over_workers(torch.tensor(z.whole.num_halo)))
+    found = measure(z, sampler, draws, lambda done: progress(f"{name} at rate {rate:.3g}, draw", done, draws))
+    rows, *mean = found.mean(0).tolist()
+    error, p, theory = (found.std(0)[1:] / draws**0.5 / unit).tolist(), chances(z, sampler), None
+    if p is not None:
+        inner, halo = (expected(z, p) / unit).tolist()
+        theory = Split(inner, halo, inner + halo)
+    variance = Split(*(value / unit for value in mean))
+    return Trial(name, rate, rows / halo_rows, z.fetched(sampler) / halo_rows, variance, Split(*error), theory)
+
+
+def compare(z: Aggregation, asked: Question, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
+    """All samplers at one rate, then each at the rate where it fetches as many rows as `independent` does at that."""
+    halo_rows = int(z.over_workers(torch.tensor(z.whole.num_halo)))
+    if halo_rows == 0:
+        raise InputError("no part reads a row of another, so there is nothing to sample: cut the graph into more parts")
+    unit = float(z.over_workers((z.inner_half(z.whole) + z.halo_half(z.whole)).double().square().sum()))
+    if unit == 0:
+        raise InputError("all aggregated rows are zero: look at the features, or ask for --features random")
+    same_rate = {name: trial(z, name, asked.rate, asked.draws, unit, progress) for name in asked.samplers}
+    paper, same_rows = Neighbours(asked.rate), {}
+    for name in asked.samplers:
+        rate = rate_for(z, SAMPLERS[name], z.fetched(paper), asked.rate)
+        same_rows[name] = same_rate[name] if rate == asked.rate else trial(z, name, rate, asked.draws, unit, progress)
+    result: dict[str, Any] = {
+        **asdict(asked),
+        "halo_rows": halo_rows,
+        "equal_rate": [asdict(each) for each in same_rate.values()],
+        "equal_traffic": [asdict(each) for each in same_rows.values()],
+        "lemma3": {name: value / unit for name, value in lemma3(z, paper).items()},
+    }
+    at = {"equal_rate": same_rate, "equal_traffic": same_rows}
+    for name, (one, other) in PAIRS.items():
+        if {one, other} <= set(asked.samplers):
+            result[name] = {when: found[one].over(found[other]) for when, found in at.items()}
+    return result

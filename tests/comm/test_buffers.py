@@ -1,0 +1,26 @@
+"""Memory that is lent is nobody else's; memory that was given back is used again."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from isthmus.comm import Buffers
+
+
+def test_buffers_never_lend_memory_twice():
+    draw, buffers, lent, seen = np.random.default_rng(0), Buffers(), [], set()
+    for turn in range(3000):
+        if lent and draw.random() < 0.5:
+            tensor, mark = lent.pop(int(draw.integers(len(lent))))
+            assert (tensor == mark).all(), "written by another"
+            buffers.give(tensor)
+            buffers.give(tensor)  # giving twice gives once
+        shape = tuple(int(n) for n in draw.integers(0, 40, size=2))
+        tensor = buffers.take(shape, [torch.float64, torch.uint8, torch.bfloat16][turn % 3])
+        assert tensor.shape == shape
+        seen.add(tensor.data_ptr())
+        lent.append((tensor.fill_(turn % 128), turn % 128))
+    buffers.give(torch.ones(5))  # not lent here: left alone
+    assert all((tensor == mark).all() for tensor, mark in lent)
+    assert len(seen) < 3000  # what was given back is used again

@@ -1,0 +1,213 @@
+"""What holds for every draw of every sampler: both ends of a link alike, transposes, attributes, sizes, state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from sample.scenes import (
+    SAMPLERS,
+    aggregation,
+    dense_chances,
+    matrix,
+    on_workers,
+    propagation,
+    ring_graph,
+    rows_of,
+    small_graph,
+)
+from torch import Tensor
+
+from isthmus.sample import Drawing, Neighbours, OptimalBoundary, Sizes
+from isthmus.sample.variance import neighbour_chances
+
+each_sampler = pytest.mark.parametrize("name", SAMPLERS)
+
+
+@each_sampler
+@pytest.mark.parametrize(("workers", "graph"), [(2, "small"), (3, "directed"), (4, "small"), (4, "ring")])
+def test_both_ends_of_every_link_agree(name, workers, graph):
+    whole = {"small": small_graph(), "directed": small_graph(directed=True), "ring": ring_graph()}[graph]
+
+    def work(scene):
+        sizes, links = aggregation(scene).sizes, scene.whole.links
+        found = []
+        for step in range(6):
+            edges = SAMPLERS[name].draw(scene, step, sizes)
+            for q in range(workers):  # places name the drawn rows among those of the whole link
+                assert torch.equal(links.send_rows[q][edges.links.send_places[q].long()], edges.links.send_rows[q])
+            assert torch.equal(scene.whole.halo_nodes[edges.picked], edges.halo_nodes)
+            assert sum(edges.links.halo_counts) == edges.num_halo == edges.halo.num_cols
+            sent = [scene.whole.nodes[rows.long()].tolist() for rows in edges.links.send_rows]
+            read = [nodes.tolist() for nodes in edges.links.halo.split(edges.halo_nodes)]
+            found.append((sent, read))
+        return found
+
+    results = on_workers(whole, workers, work)
+    crossed = dict.fromkeys(product(range(workers), repeat=2), 0)
+    for owner, reader in crossed:
+        for at_owner, at_reader in zip(results[owner], results[reader], strict=True):
+            assert at_owner[0][reader] == at_reader[1][owner]
+            crossed[owner, reader] += len(at_reader[1][owner])
+    assert sum(crossed.values()) > 0
+    if graph == "ring":
+        assert crossed[0, 2] == crossed[2, 0] == crossed[1, 3] == crossed[3, 1] == 0
+
+
+@each_sampler
+@pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_spreading_is_the_transpose_of_aggregating(name, norm, directed):
+    def work(scene):
+        sizes = aggregation(scene, norm).sizes
+        for step in range(4):
+            edges = SAMPLERS[name].draw(scene, step, sizes)
+            scale = edges.norm(norm, torch.float64)
+            x, y = rows_of(edges.nodes, 1), rows_of(edges.nodes, 2)
+            halo = rows_of(edges.halo_nodes, 3)
+            assert _equal((edges.aggregate_inner(x, scale) * y).sum(), (x * edges.spread_inner(y, scale)).sum())
+            out, back = torch.zeros_like(x), torch.full_like(halo, torch.nan)
+            edges.aggregate_halo(halo, scale, out)
+            edges.spread_halo(y, scale, back)
+            assert _equal((out * y).sum(), (halo * back).sum())
+            for csr, turned, weight, turned_weight in (
+                (edges.inner, edges.inner_out, edges.inner_weight, edges.inner_out_weight),
+                (edges.halo, edges.halo_out, edges.halo_weight, edges.halo_out_weight),
+            ):
+                assert torch.equal(matrix(csr, weight), matrix(turned, turned_weight).T)
+        return True
+
+    assert all(on_workers(small_graph(directed), 3, work))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return float((one - other).abs()) <= 1e-12 * max(1.0, float(one.abs()))
+
+
+@each_sampler
+def test_rate_one_is_the_whole_graph(name):
+    sampler = replace(SAMPLERS[name], rate=1.0)
+
+    def work(scene):
+        sizes = aggregation(scene).sizes
+        return all(sampler.draw(scene, step, known) is scene.whole for step in range(3) for known in (None, sizes))
+
+    assert all(on_workers(small_graph(), 3, work))
+
+
+@each_sampler
+@pytest.mark.parametrize("directed", [False, True])
+def test_edge_attributes_follow_their_edges(name, directed):
+    def work(scene):
+        sizes = aggregation(scene).sizes
+        for step in range(4):
+            edges = SAMPLERS[name].draw(scene, step, sizes)
+            sources, targets = edges.edge_index
+            ids = torch.cat([edges.nodes, edges.halo_nodes])
+            assert torch.equal(edges.edge_attr.long(), torch.stack([ids[sources], edges.nodes[targets]], dim=1))
+            assert len(targets) == edges.inner.num_edges + edges.halo.num_edges > 0
+        return True
+
+    assert all(on_workers(small_graph(directed), 3, work))
+
+
+# Sizes
+
+
+def by_theorem_2(score: Tensor, budget: float) -> Tensor:
+    """p of one node's neighbours with the scores √a ‖y‖: sorted, the largest k that satisfies the theorem (eq. 19)."""
+    order, count = score.argsort(), len(score)
+    ascending, p = score[order], torch.ones_like(score)
+    for k in range(count, 0, -1):
+        left = budget + k - count
+        if left <= float(ascending[:k].sum() / ascending[k - 1]):
+            p[order[:k]] = left * ascending[:k] / ascending[:k].sum()
+            break
+    return p
+
+
+@pytest.mark.parametrize("norm", ["mean", "gcn"])
+def test_edges_go_by_the_sizes_of_rows(norm):
+    """Theorem 2 for every node, with a = 1.1 for inner neighbours; and without sizes p = ε."""
+    sampler, size = Neighbours(0.3), small_graph().num_nodes
+
+    def work(scene):
+        z, whole = aggregation(scene, norm), scene.whole
+        p = dense_chances(whole, neighbour_chances(z, sampler), size)
+        y = propagation(whole, norm, size).clone()
+        y[torch.arange(whole.num_inner), whole.nodes] = 0  # self loops are not drawn
+        length = rows_of(torch.arange(size)).norm(dim=1)
+        a = torch.ones(size, dtype=torch.float64)
+        a[whole.nodes] = 1.1
+        blind = dense_chances(whole, neighbour_chances(replace(z, sizes=Sizes(0, {}, {})), sampler), size)
+        return p, blind, y * length * a.sqrt()
+
+    for p, blind, scores in on_workers(small_graph(), 3, work):
+        for found, uniform, score in zip(p, blind, scores, strict=True):
+            linked = score > 0
+            want = by_theorem_2(score[linked], 0.3 * int(linked.sum()))
+            torch.testing.assert_close(found[linked], want, rtol=1e-5, atol=1e-9)
+            torch.testing.assert_close(uniform[linked], torch.full_like(want, 0.3))
+
+
+def test_rows_go_by_their_sizes_and_readers():
+    """q ∝ √(Σ_i P_ij²) ‖x_j‖, cut at 1, Σ q = rate · h: theorem 2 over a worker's halo; without sizes q = rate."""
+    sampler, size = OptimalBoundary(0.3), small_graph().num_nodes
+
+    def work(scene):
+        z, whole = aggregation(scene, "gcn"), scene.whole
+        column = propagation(whole, "gcn", size)[:, whole.halo_nodes].norm(dim=0)
+        value = column * rows_of(whole.halo_nodes).norm(dim=1)
+        return sampler.inclusion(scene, z.sizes), value, sampler.inclusion(scene, None)
+
+    for q, value, blind in on_workers(small_graph(), 3, work):
+        torch.testing.assert_close(q, by_theorem_2(value, 0.3 * len(value)), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(blind, torch.full_like(blind, 0.3), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["independent", "coupled", "optimal", "bns"])
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("saved_at", [3, 4, 7])
+def test_a_restored_state_draws_the_same_graphs(name, delay, saved_at):
+    sampler = SAMPLERS[name] if name == "bns" else replace(SAMPLERS[name], refresh=3)
+
+    def run(drawing: Drawing, first: int, last: int) -> list[Tensor]:
+        drawn = []
+        for step in range(first, last):
+            drawing.begin(step)
+            drawing.at(step + delay)  # a pipelined trainer asks ahead
+            drawn.append(matrix(drawing.at(step).inner, drawing.at(step).inner_weight))
+            drawn.append(propagation(drawing.at(step), "mean", small_graph().num_nodes))
+            drawing.look(rows_of(drawing.scene.whole.nodes, seed=step), None, "mean")  # rows change from step to step
+        return drawn
+
+    def work(scene):
+        through, begun, resumed = (Drawing(sampler, scene, delay) for _ in range(3))
+        want = run(through, 0, 12)[2 * saved_at :]
+        run(begun, 0, saved_at)
+        resumed.restore({key: tensor.clone() for key, tensor in begun.state().items()})
+        for due in range(saved_at, saved_at + delay):
+            resumed.at(due)  # as the channels under way ask for theirs
+        got = run(resumed, saved_at, 12)
+        return all(torch.equal(one, other) for one, other in zip(want, got, strict=True))
+
+    assert all(on_workers(small_graph(), 2, work))
+
+
+def test_sizes_learned_in_training_change_the_draws():
+    def work(scene):
+        drawing = Drawing(Neighbours(0.3, refresh=1), scene, 0)
+        drawing.begin(0)
+        blind = drawing.at(0)
+        drawing.look(rows_of(scene.whole.nodes), None, "mean")
+        drawing.begin(1)
+        known = Neighbours(0.3, refresh=1).draw(scene, 1, aggregation(scene).sizes)
+        same = torch.equal(drawing.at(1).halo_weight, known.halo_weight)
+        return same, set(blind.halo_weight.tolist()), len(set(known.halo_weight.tolist()))
+
+    for same, blind, weights in on_workers(small_graph(), 2, work):
+        assert same
+        assert blind == {1 / 0.3}
+        assert weights > 5
