@@ -116,6 +116,8 @@ def test_resume_on_another_number_of_workers(tmp_path, before, after):
         ("sancus-h", {}),
         ("skip-g", {"bound": 2}),
         ("exact", {"bits": 8, "feedback": True}),
+        ("psc-gcn", {"refresh": 3, "cache": "degree"}),
+        ("isthmus", {"refresh": 3}),
     ],
 )
 def test_stateful_recipes_fetch_anew_what_they_held(tmp_path, recipe, options):
@@ -128,7 +130,9 @@ def test_stateful_recipes_fetch_anew_what_they_held(tmp_path, recipe, options):
     rest, summary, notes = run(book, config, 3, out=tmp_path / "run", resume=True)
     assert [f"channels of {recipe} held is fetched anew" in note for note in notes] == [True]
     assert summary["steps"] == STEPS
-    assert abs(rest[0] - exact[0]) < (1e-3 if "bits" in options else 1e-10)
+    assert torch.isfinite(rest).all()
+    if find(recipe).policy(options).sampler is None:
+        assert abs(rest[0] - exact[0]) < (1e-3 if "bits" in options else 1e-10)
 
 
 def test_same_workers_same_bits(tmp_path):
