@@ -17,7 +17,7 @@ demo: $(READY)  ## train a synthetic graph on three workers of this machine
 	$(BIN)/isthmus train synthetic:flickr@0.2 --workers 3 --model sage --steps 60 --lr 0.003
 
 test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks setup.py

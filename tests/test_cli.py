@@ -277,7 +277,10 @@ def test_doctor(isthmus, monkeypatch):
     assert "C++" in isthmus("doctor")[1]
 
 
-@pytest.mark.parametrize("command", ["partition", "inspect", "train", "verify", "predict", "doctor"])
+COMMANDS = ("partition", "inspect", "train", "verify", "predict", "compare", "testbed", "doctor")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(isthmus, command):
     status, said, _ = isthmus(command, "--help")
     assert status == 0

@@ -20,6 +20,7 @@ ROOMS = [
     "nn",
     "engine",
     "recipes",
+    "testbed",
     "launch",
     "report",
     "cli",

@@ -68,3 +68,24 @@ def write(path: Path, content: Any) -> None:
 
 def write_lines(path: Path, lines: list[Any]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def comparison_folder(folder: Path, recipes: dict[str, list[float | str]], *, link: str | None = None) -> Path:
+    """For each label, per seed the seconds of a step, or what the run said when it failed."""
+    rows = [{"label": label, "recipe": label.split()[0], "folder": label.replace(" ", "-")} for label in recipes]
+    for row, seeds in zip(rows, recipes.values(), strict=True):
+        for seed, outcome in enumerate(seeds):
+            run = folder / row["folder"] / f"seed-{seed}"
+            if isinstance(outcome, str):
+                run.mkdir(parents=True)
+                write(run / "failed.json", {"error": outcome})
+                continue
+            run_folder(run, recipe=row["recipe"], step_seconds=outcome, workers=2, seed=seed)
+            if link:
+                content = json.loads((run / "summary.json").read_text())
+                write(run / "summary.json", {**content, "link": {"payload_bytes": 1010, "counted_bytes": 1000}})
+    config = {"model": {"model": "gcn", "layers": 2, "hidden": 8}, "steps": 4}
+    asked = {"graph": "ring", "workers": 2, "link": link, "hosts": 2 if link else None, "config": config}
+    seeds = max(len(outcomes) for outcomes in recipes.values())
+    write(folder / "compare.json", {**asked, "measured": 9.9e8 if link else None, "recipes": rows, "seeds": seeds})
+    return folder

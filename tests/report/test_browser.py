@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from graphs import community_graph, cut
-from report.folders import run_folder
+from report.folders import comparison_folder, run_folder
 
-from isthmus.report import read_runs, write
+from isthmus.report import read_comparison, read_runs, write, write_comparison
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="no driver: pip install playwright")
@@ -85,4 +85,21 @@ def test_dark_narrow_and_on_paper(browser, address):
     assert dark.pdf(format="A4").startswith(b"%PDF")
     narrow = opened(browser, address, complaints, viewport=NARROW)
     assert narrow.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    assert complaints == []
+
+
+def test_the_page_about_a_comparison(browser, tmp_path):
+    recipes = {"vanilla": [1.0, 1.2], "bns rate=0.1 bits=8": [0.5, 0.4], "pipegcn": [0.7, "worker 1 died"]}
+    folder = comparison_folder(tmp_path / "c", recipes, link="1gbit")
+    write_comparison(read_comparison(folder), folder / "compare.html")
+    complaints: list[str] = []
+    for viewport in (WIDE, NARROW):
+        tab = opened(browser, (folder / "compare.html").as_uri(), complaints, viewport=viewport)
+        assert tab.title() == "Recipes compared · isthmus"
+        boxes = [chart.bounding_box() for chart in tab.query_selector_all("svg")]
+        assert len(boxes) == 6
+        assert all(box["width"] > 250 and box["height"] > 20 for box in boxes)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    target = tab.locator("svg.lines .target path").first
+    assert target.evaluate("path => getComputedStyle(path).strokeDasharray") == "3px, 4px"
     assert complaints == []

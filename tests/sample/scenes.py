@@ -22,8 +22,8 @@ from isthmus.sample.variance import Aggregation
 SAMPLERS = {
     "independent": Neighbours(0.3),
     "coupled": Neighbours(0.3, coupled=True),
-    "optimal": OptimalBoundary(0.3),
-    "bns": Boundary(0.3),
+    "optimal-boundary": OptimalBoundary(0.3),
+    "boundary": Boundary(0.3),
     "boundary-edge": RandomEdges(0.3, "boundary"),
     "drop-edge": RandomEdges(0.3, "all"),
 }

@@ -105,8 +105,8 @@ def test_probabilities_of_rows_follow_from_those_of_edges():
         torch.testing.assert_close(found["independent"], 1 - (1 - p).prod(0))
         torch.testing.assert_close(found["coupled"], p.max(0).values)
         assert (found["coupled"] <= found["independent"] + 1e-12).all()
-        assert float(found["optimal"].sum()) == pytest.approx(0.3 * p.shape[1], rel=1e-6)
-        assert (found["bns"] == 0.3).all()
+        assert float(found["optimal-boundary"].sum()) == pytest.approx(0.3 * p.shape[1], rel=1e-6)
+        assert (found["boundary"] == 0.3).all()
         torch.testing.assert_close(found["boundary-edge"], 1 - 0.7 ** (p > 0).sum(0).double())
 
 
@@ -122,12 +122,11 @@ def test_no_entry_of_the_propagation_is_biased(name):
     assert float(drawn.mean()) == pytest.approx(float(whole.mean()), rel=0.02)
 
 
-@pytest.mark.xfail(strict=True, reason="a link of m < 1/rate rows draws one or none, and counts it m instead of 1/rate")
 def test_small_links_of_bns_are_not_biased_either():
-    """Each link of the ring has two rows: at rate 0.3 one is drawn in six of ten steps."""
+    """Each link of the ring has two rows: at rate 0.3, one of them is drawn in six of ten steps, else none."""
 
     def work(scene):
-        drawn = [propagation(SAMPLERS["bns"].draw(scene, step), "sum", 24) for step in range(DRAWS // 2)]
+        drawn = [propagation(SAMPLERS["boundary"].draw(scene, step), "sum", 24) for step in range(DRAWS // 2)]
         return torch.stack(drawn).mean(0), propagation(scene.whole, "sum", 24)
 
     for mean, whole in on_workers(ring_graph(), 4, work):

@@ -167,11 +167,11 @@ def test_rows_go_by_their_sizes_and_readers():
         torch.testing.assert_close(blind, torch.full_like(blind, 0.3), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", ["independent", "coupled", "optimal", "bns"])
+@pytest.mark.parametrize("name", ["independent", "coupled", "optimal-boundary", "boundary"])
 @pytest.mark.parametrize("delay", [0, 2])
 @pytest.mark.parametrize("saved_at", [3, 4, 7])
 def test_a_restored_state_draws_the_same_graphs(name, delay, saved_at):
-    sampler = SAMPLERS[name] if name == "bns" else replace(SAMPLERS[name], refresh=3)
+    sampler = SAMPLERS[name] if name == "boundary" else replace(SAMPLERS[name], refresh=3)
 
     def run(drawing: Drawing, first: int, last: int) -> list[Tensor]:
         drawn = []

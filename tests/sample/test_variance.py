@@ -113,12 +113,12 @@ def test_measured_variance_is_that_of_the_theory():
     assert max(rows) <= 1.003 * min(rows)
     by_name = {trial["sampler"]: trial for trial in one["equal_rate"]}
     assert list(by_name) == list(SAMPLERS)
-    for name in ("optimal", "bns", "boundary-edge"):
+    for name in ("optimal-boundary", "boundary", "boundary-edge"):
         assert by_name[name]["variance"]["inner"] == 0
     assert by_name["independent"]["theory"] == by_name["coupled"]["theory"]
     assert one["coupled_to_independent"]["equal_rate"]["variance"] == pytest.approx(1, abs=0.1)
     assert one["coupled_to_independent"]["equal_rate"]["rows"] < 0.8
-    assert one["optimal_to_bns"]["equal_rate"]["halo_variance"] < 0.8
+    assert one["optimal_to_boundary"]["equal_rate"]["halo_variance"] < 0.8
 
 
 def test_rate_one_scatters_nowhere():
@@ -126,7 +126,7 @@ def test_rate_one_scatters_nowhere():
     for trial in [*result["equal_rate"], *result["equal_traffic"]]:
         assert trial["rows"] == trial["rate"] == 1
         assert set(trial["variance"].values()) == {0}
-    assert result["optimal_to_bns"]["equal_rate"] == {"rows": 1, "halo_variance": None, "variance": None}
+    assert result["optimal_to_boundary"]["equal_rate"] == {"rows": 1, "halo_variance": None, "variance": None}
 
 
 def test_a_draw_is_measured_against_the_whole_graph():
@@ -186,16 +186,16 @@ def variance(monkeypatch, capsys, tmp_path):
 def test_json(variance, tmp_path):
     book = cut(community_graph(), 3, "random", tmp_path)
     options = ("--rate", "0.2", "--draws", "3", "--width", "8", "--norm", "gcn", "--features", "random", "--seed", "5")
-    status, said, _ = variance(str(book.folder), *options, "--samplers", "coupled, bns", "--json")
+    status, said, _ = variance(str(book.folder), *options, "--samplers", "coupled, boundary", "--json")
     result = json.loads(said.splitlines()[-1])
     assert status == 0
     asked = {"rate": 0.2, "draws": 3, "width": 8, "norm": "gcn", "features": "random", "seed": 5, "parts": 3}
     assert {name: result[name] for name in asked} == asked
     assert result["halo_rows"] == book.quality["volume"]
     for table in ("equal_rate", "equal_traffic"):
-        assert [trial["sampler"] for trial in result[table]] == ["coupled", "bns"]
-    assert "optimal_to_bns" not in result
-    again = variance(str(book.folder), *options, "--samplers", "coupled,bns", "--json")
+        assert [trial["sampler"] for trial in result[table]] == ["coupled", "boundary"]
+    assert "optimal_to_boundary" not in result
+    again = variance(str(book.folder), *options, "--samplers", "coupled,boundary", "--json")
     assert again[1] == said  # a function of the seed
 
 
@@ -220,7 +220,7 @@ def test_tables(variance, tmp_path):
         (("random-2", "--width", "0"), "width must be at least 1"),
         (("random-2", "--norm", "median"), "use one of mean, gcn, sum"),
         (("random-2", "--features", "mine"), "use one of own, random"),
-        (("random-2", "--samplers", "bns,magic"), "unknown sampler 'magic': use some of independent,coupled"),
+        (("random-2", "--samplers", "boundary,magic"), "unknown sampler 'magic': use some of independent,coupled"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_status_2(variance, tmp_path, arguments, words):

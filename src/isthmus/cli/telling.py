@@ -169,7 +169,8 @@ def _findings(found: dict[str, Any]) -> list[str]:
         return "–" if ratio is None else f"{ratio:.3g}"
 
     trials = [*found["equal_rate"], *found["equal_traffic"]]
-    error = max((one["error"]["all"] / one["variance"]["all"] for one in trials if one["variance"]["all"]), default=0)
+    shown = ((one["error"][part], value) for one in trials for part, value in one["variance"].items())
+    error = max((error / value for error, value in shown if value), default=0)
     lines = [
         f"Rows fetched: of all {found['halo_rows']:,} halo rows. Beside them the variance Σ E‖Z̃ − Z‖² / Σ ‖Z‖² of a "
         f"{found['norm']} aggregation, measured over {found['draws']} draws (standard errors up to {error:.1%}) and, "

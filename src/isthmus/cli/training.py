@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,13 +83,14 @@ def train(
     from isthmus.launch.start import launch
     from isthmus.nn import ModelConfig
     from isthmus.partition import is_parts_folder
+    from isthmus.recipes.given import given
 
     shape = ModelConfig(model, layers, hidden, heads, dropout, input_dropout, layer_norm)
     chosen = recipes.find(recipe)
     config = TrainConfig(
         model=shape,
         recipe=recipe,
-        options=chosen.settings(_settings(settings or [])),
+        options=chosen.settings(given(settings or [])),
         optimizer=optimizer,
         lr=lr,
         weight_decay=weight_decay,
@@ -207,20 +207,6 @@ def predict(
     for name in result["files"]:
         table.add_row("written", escape(name))
     show(result, table, as_json)
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """name=value pairs; values are read as json where they can be, else as text."""
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"--set {pair} has no value: write --set name=value")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
 
 
 def _score(value: float | None) -> str:

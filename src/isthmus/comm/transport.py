@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ class Transport(ABC):
     def __init__(self, rank: int, size: int, timeout: float):
         self.rank, self.size, self.timeout = rank, size, timeout
         self.ledger = Ledger()
+        self.sent: Counter[int] = Counter()  # bytes by peer, of everything ever; -1: sums over all workers
 
     @property
     def peers(self) -> list[int]:
@@ -59,7 +61,7 @@ class Transport(ABC):
         """
         for q in self.peers:
             if send[q].numel():
-                self.ledger.sent(where, q, len(send[q]), send[q].numel() * send[q].element_size())
+                self._count(where, q, len(send[q]), send[q].numel() * send[q].element_size())
         return self._exchange(send, recv, where)
 
     def all_reduce(self, tensor: Tensor, where: Where) -> Tensor:
@@ -67,7 +69,7 @@ class Transport(ABC):
         if self.size > 1:
             begun = time.perf_counter()
             # A ring passes each element on 2 (size - 1) times, split over size workers.
-            self.ledger.sent(where, -1, 0, 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size)
+            self._count(where, -1, 0, 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size)
             self._all_reduce(tensor, where)
             self.ledger.reduce_seconds += time.perf_counter() - begun
         return tensor
@@ -81,6 +83,10 @@ class Transport(ABC):
         parts[self.rank] = tensor
         self.exchange([tensor] * self.size, parts, where).wait()
         return parts
+
+    def _count(self, where: Where, peer: int, rows: int, size: int) -> None:
+        self.ledger.sent(where, peer, rows, size)
+        self.sent[peer] += size
 
     @abstractmethod
     def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending: ...

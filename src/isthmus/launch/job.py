@@ -13,6 +13,7 @@ from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport, default_backend
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
+from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
@@ -56,19 +57,21 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     book = Book.read(job.parts)
-    policy = recipes.find(job.config.recipe).policy(job.config.options)
     if job.kind == "verify":
         return verify(book, job.config, transport)
+    out = None if job.out is None else Path(job.out)
+    config = job.config if job.prediction is not None else settle(book, job.config, transport, out, job.resume)
+    policy = recipes.find(config.recipe).policy(config.options)
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
-    with asked_to_stop() as stop, Display(job.config, book, transport, quiet=job.quiet) as display:
+    with asked_to_stop() as stop, Display(config, book, transport, quiet=job.quiet) as display:
         result = train(
             book,
-            job.config,
+            config,
             transport,
             policy=policy,
-            out=None if job.out is None else Path(job.out),
+            out=out,
             resume=job.resume,
             watch=display.show,
             note=display.note,

@@ -15,39 +15,56 @@ from typing import Any
 
 import torch.distributed as dist
 
+from isthmus.engine.record import write_json
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
 from isthmus.launch.place import threads_for
 from isthmus.launch.signals import asked_to_stop
+from isthmus.launch.wire import crossed
+from isthmus.testbed import Host, Testbed
 
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
 
 
-def start(job: Job, workers: int) -> dict[str, Any]:
-    """Runs the job on `workers` processes and returns worker 0's summary. None outlives this call."""
+def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, Any]:
+    """Runs the job on `workers` processes and returns worker 0's summary. None outlives this call.
+
+    With a testbed they run on its hosts in turn, and the summary's ``link`` says what crossed its links.
+    """
     # The store lives in this process: its port cannot be taken between being chosen and being used.
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with nullcontext() if testbed is None else testbed.entered():
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    before = None if testbed is None else testbed.counters()
     with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, _signals(job) as stop:
-        processes = [_spawn(job, rank, workers, store.port, folder) for rank in range(workers)]
+        address = "127.0.0.1" if testbed is None else testbed.address
+        meeting = {"MASTER_ADDR": address, "MASTER_PORT": str(store.port)}
+        hosts = [None if testbed is None else testbed.host(rank) for rank in range(workers)]
+        processes = [_spawn(job, rank, meeting, folder, hosts) for rank in range(workers)]
         try:
             _watch(processes, stop, job.timeout)
             _judge(processes, stop, Path(folder))
         finally:
             _end(processes)
-        return json.loads((Path(folder) / "summary").read_text())
+        summary = json.loads((Path(folder) / "summary").read_text())
+        if testbed is not None and before is not None:
+            sent = [json.loads((Path(folder) / f"sent-{rank}").read_text()) for rank in range(workers)]
+            summary["link"] = crossed(testbed, testbed.counters() - before, sent)
+            if job.out is not None:
+                write_json(Path(job.out) / "summary.json", summary)
+        return summary
 
 
-def _spawn(job: Job, rank: int, size: int, port: int, answers: str) -> subprocess.Popen:
+def _spawn(job: Job, rank: int, meeting: dict[str, str], answers: str, hosts: list[Host | None]) -> subprocess.Popen:
+    host, size = hosts[rank], len(hosts)
     environ = {
         **os.environ,
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        **meeting,
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": str(threads_for(size, job.threads)),
         "ISTHMUS_JOB": job.to_json(),
@@ -55,9 +72,11 @@ def _spawn(job: Job, rank: int, size: int, port: int, answers: str) -> subproces
         "ISTHMUS_PARENT": str(os.getpid()),
     }
     use_huge_pages(environ)
+    command = [sys.executable, "-m", "isthmus.launch.worker"]
+    if host is not None:
+        command, environ = host.command(command), {**environ, **host.environ}
     # Workers of one machine need no name resolution and no outside interface.
     environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    command = [sys.executable, "-m", "isthmus.launch.worker"]
     # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
 

@@ -35,7 +35,7 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
     if count < 1:
         raise InputError(f"workers must be at least 1, not {count}")
     if job.kind == "train":
-        job = replace(job, out=job.out or str(_free_folder(Path("runs"))))
+        job = replace(job, out=job.out or str(free_folder(Path("runs"))))
         check_folder(Path(str(job.out)), job.resume)
     job = replace(job, parts=_parts(job, source, given, count, cut))
     shares(Book.read(job.parts), count)  # refused before any process is started
@@ -88,7 +88,7 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
             "or give an --out that all workers can read"
         )
     if place.rank == 0 and job.kind == "train":
-        job = replace(job, out=job.out or str(_free_folder(Path("runs"))))
+        job = replace(job, out=job.out or str(free_folder(Path("runs"))))
         check_folder(Path(str(job.out)), job.resume)
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
@@ -116,7 +116,7 @@ def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> s
     return str(folder)
 
 
-def _free_folder(base: Path) -> Path:
+def free_folder(base: Path) -> Path:
     """The first of base/1, base/2, … that is not there yet."""
     number = 1
     while (base / str(number)).exists():

@@ -26,6 +26,7 @@ def main() -> int:
         summary = run(job, transport, place.local_size)
         if place.rank == 0:
             (answers / "summary").write_text(json.dumps(summary))
+        (answers / f"sent-{place.rank}").write_text(json.dumps(transport.sent))
         return 0
     except (InputError, WorkerError) as error:  # the starter says it, once
         (answers / f"error-{place.rank}").write_text(str(error))

@@ -35,6 +35,9 @@ ISTHMUS = Recipe(
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
         "delta": Option(True, "features are sent as differences against what the reader holds"),
+        "auto": Option(
+            False, "measure this link first, and choose the options above and bits: no more loss than needed"
+        ),
         **CACHED,
         **CODED,
         "bits": Option(8, CODED["bits"].help, CODED["bits"].choices),

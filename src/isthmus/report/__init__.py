@@ -1,8 +1,19 @@
-"""Run record → one self-contained HTML page about one or several runs."""
+"""Run record → one self-contained HTML page about one or several runs, or about a comparison of recipes."""
 
 from isthmus.report.compare import overview
+from isthmus.report.comparing import write_comparison
+from isthmus.report.comparison import Comparison, read_comparison
 from isthmus.report.page import page, write
 from isthmus.report.read import read_runs
 from isthmus.report.run import Run
 
-__all__ = ["Run", "overview", "page", "read_runs", "write"]
+__all__ = [
+    "Comparison",
+    "Run",
+    "overview",
+    "page",
+    "read_comparison",
+    "read_runs",
+    "write",
+    "write_comparison",
+]

@@ -73,7 +73,7 @@ def line_chart(
     y = Scale.over((point[1] for point in known), LINES_HEIGHT - BOTTOM, TOP, zero=y_zero, may_log=may_log)
     body = [_axes(x, y, x_name)]
     body += [_line(line, drawn, x, y, x_text, y_text) for line, drawn in zip(lines, pieces, strict=True) if drawn]
-    return _svg("lines", LINES_HEIGHT, title, body)
+    return svg("lines", LINES_HEIGHT, title, body)
 
 
 def bar_chart(groups: Sequence[Group], title: str, write: Write = count, *, empty: str = "nothing was recorded") -> str:
@@ -89,18 +89,13 @@ def bar_chart(groups: Sequence[Group], title: str, write: Write = count, *, empt
     body, top = [], 0.0
     for group in groups:
         if group.name:
-            swatch = (
-                f'<rect class="{group.colour}" y="{top + 3:g}" width="9" height="9" rx="2"/>' if group.colour else ""
-            )
-            body.append(
-                f'{swatch}<text class="name" x="{14 if swatch else 0}" y="{top + 12:g}">{_short(group.name)}</text>'
-            )
+            body.append(heading(group.name, group.colour, top))
             top += HEADING
         for bar in group.bars:
             body.append(_bar(bar, left, top, per_unit, write))
             top += BAR + GAP
         top += 9 if group.name else 0
-    return _svg("bars", top, title, body)
+    return svg("bars", top, title, body)
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
@@ -109,12 +104,18 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
+def heading(name: str, colour: str, top: float) -> str:
+    """A name above what it is about, with a swatch if it has a colour."""
+    swatch = f'<rect class="{colour}" y="{top + 3:g}" width="9" height="9" rx="2"/>' if colour else ""
+    return f'{swatch}<text class="name" x="{14 if swatch else 0}" y="{top + 12:g}">{_short(name)}</text>'
+
+
 def nothing(why: str) -> str:
     """What stands where a chart would be."""
     return f'<p class="nothing">{escape(why)}</p>'
 
 
-def _svg(kind: str, height: float, title: str, body: Sequence[str]) -> str:
+def svg(kind: str, height: float, title: str, body: Sequence[str]) -> str:
     box = f'viewBox="0 0 {WIDTH} {height:g}"'
     return f'<svg class="{kind}" {box} role="img" aria-label="{escape(title)}">{"".join(body)}</svg>'
 

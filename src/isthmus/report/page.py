@@ -17,8 +17,7 @@ from isthmus.report.text import count, escape
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The whole document."""
-    style, script = (resources.files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    """The whole document about runs."""
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     parts = (
         ("Learning", sections.learning(runs)),
@@ -28,6 +27,12 @@ def page(runs: Sequence[Run]) -> str:
         ("The partition", sections.partition(runs)),
         ("Options", tables.options_of(runs)),
     )
+    return document(title, _lead(runs), tables.glance(runs), parts)
+
+
+def document(title: str, lead: str, top: str, parts: Sequence[tuple[str, str]]) -> str:
+    """A page with a title, a table on top and (heading, content) parts; `title` is text, all else is HTML."""
+    style, script = (resources.files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     body = "".join(f"<section><h2>{heading}</h2>{content}</section>" for heading, content in parts if content)
     return f"""<!doctype html>
 <html lang="en">
@@ -42,8 +47,8 @@ def page(runs: Sequence[Run]) -> str:
 </head>
 <body>
 <main>
-<header><h1>{escape(title)}</h1><p class="lead">{_lead(runs)}</p></header>
-{tables.glance(runs)}
+<header><h1>{escape(title)}</h1><p class="lead">{lead}</p></header>
+{top}
 {body}
 <footer>isthmus report {escape(isthmus.__version__)}</footer>
 </main>
@@ -55,10 +60,15 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def write(runs: Sequence[Run], out: Path) -> None:
-    """Writes the page, whole or not at all."""
+    """Writes the page about runs."""
+    write_page(page(runs), out)
+
+
+def write_page(text: str, out: Path) -> None:
+    """Whole or not at all."""
     building = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        building.write_bytes(page(runs).encode("utf-8", "replace"))  # json may hold halves of characters
+        building.write_bytes(text.encode("utf-8", "replace"))  # json may hold halves of characters
         building.replace(out)
     except OSError as error:
         building.unlink(missing_ok=True)

@@ -30,7 +30,7 @@ def read_run(folder: Path, name: str) -> Run:
         raise InputError(
             f"{folder} is not a run folder (no config.json): give one that `isthmus train --out` has written"
         )
-    config = _object(folder / "config.json")
+    config = read_object(folder / "config.json")
     summary = folder / "summary.json"
     book, without_book = _book(folder, config)
     return Run(
@@ -38,7 +38,7 @@ def read_run(folder: Path, name: str) -> Run:
         name,
         config,
         list(_lines(folder / "metrics.jsonl")),
-        _object(summary) if summary.is_file() else None,
+        read_object(summary) if summary.is_file() else None,
         [_worker(rank, file) for rank, file in _worker_files(folder)],
         book,
         without_book,
@@ -89,7 +89,7 @@ def _pairs(value: Any) -> Sequence[tuple[str, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
-def _object(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
     content = _parsed(file, file.read_bytes(), 1)
     if not isinstance(content, dict):
         raise InputError(f"{file}, line 1: not a json object: {_MEND}")

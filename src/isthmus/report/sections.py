@@ -44,7 +44,7 @@ def times(runs: Sequence[Run]) -> str:
     resumed = [run.name for run in runs if run.resumed]
     note = note_of(f"Resumed, so that the bar is the time since then: {', '.join(resumed)}.") if resumed else ""
     whole = [
-        Group(run.name, [Bar(_segments(run.seconds, TIMES), duration(sum(run.seconds.values())))], colour(place))
+        Group(run.name, [Bar(segments(run.seconds, TIMES), duration(sum(run.seconds.values())))], colour(place))
         for place, run in enumerate(runs)
     ]
     each = [
@@ -61,7 +61,7 @@ def times(runs: Sequence[Run]) -> str:
 def traffic(runs: Sequence[Run]) -> str:
     """Bytes of a mean step, all workers together: by what they are, and by site and direction."""
     by_kind = [
-        Group(run.name, [Bar(_segments(kinds, KINDS), size(sum(kinds.values())))], colour(place))
+        Group(run.name, [Bar(segments(kinds, KINDS), size(sum(kinds.values())))], colour(place))
         for place, run in enumerate(runs)
         if (kinds := run.bytes_by_kind)
     ]
@@ -169,14 +169,14 @@ def _in_order(link: Link) -> tuple:
     return isinstance(site, str), site, _DIRECTIONS.index(direction) if direction in _DIRECTIONS else 9, direction
 
 
-def _segments(values: dict[str, float], names: Sequence[str]) -> list[Segment]:
+def segments(values: dict[str, float], names: Sequence[str]) -> list[Segment]:
     return [Segment(name, shade(names, name), values.get(name)) for name in names]
 
 
 def _worker_bar(worker: WorkerLog) -> Bar:
     steps = max(worker.steps, 1)
     mean = {name: worker.seconds[name] / steps for name in PURPOSES}
-    return Bar(_segments(mean, TIMES), duration(sum(mean.values())), str(worker.rank))
+    return Bar(segments(mean, TIMES), duration(sum(mean.values())), str(worker.rank))
 
 
 def _changes(run: Run) -> bool:
@@ -193,7 +193,7 @@ def _picture(book: Book, names: Sequence[str]) -> str:
     kinds = ("inner, read by nobody else", "inner, on the boundary", "halo")
     nodes = [
         Bar(
-            _segments(dict(zip(kinds, (part.inner - part.boundary, part.boundary, part.halo), strict=True)), kinds),
+            segments(dict(zip(kinds, (part.inner - part.boundary, part.boundary, part.halo), strict=True)), kinds),
             f"{share(part.halo / max(part.inner, 1))} halo",
             str(k),
         )
@@ -202,7 +202,7 @@ def _picture(book: Book, names: Sequence[str]) -> str:
     ends = ("inside the part", "cut")
     edges = [
         Bar(
-            _segments(dict(zip(ends, (part.inner_edges, part.halo_edges), strict=True)), ends),
+            segments(dict(zip(ends, (part.inner_edges, part.halo_edges), strict=True)), ends),
             f"{share(part.halo_edges / max(part.inner_edges + part.halo_edges, 1))} cut",
             str(k),
         )

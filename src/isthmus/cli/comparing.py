@@ -1,0 +1,143 @@
+"""The command that sets recipes side by side: compare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from isthmus.cli.network import Link, quiet_torch
+from isthmus.cli.shared import Json, Source, app, err, load_graph, out, report_progress, show
+from isthmus.cli.training import train
+from isthmus.errors import InputError
+
+if TYPE_CHECKING:
+    from isthmus.engine import TrainConfig
+    from isthmus.report import Comparison
+
+SHAPE = ("model", "layers", "hidden", "heads", "dropout", "input_dropout", "layer_norm")
+LEARNING = ("lr", "weight_decay", "optimizer", "steps", "eval_every", "patience", "features", "inductive", "metric")
+REST = ("split", "dtype", "rows_dtype", "method", "undirected", "directed", "threads", "timeout", "quiet")
+
+
+def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callable], Callable]:
+    """Adds options of another command to one that takes ``**options``: the same words and defaults for both."""
+
+    def decorate(function: Callable) -> Callable:
+        own = inspect.signature(function, eval_str=True)
+        theirs = inspect.signature(command, eval_str=True).parameters
+        kept = [parameter for parameter in own.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*kept, *(theirs[name] for name in names)])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@app.command()
+@with_options_of(train, (*SHAPE, *LEARNING, *REST))
+def compare(
+    source: Source,
+    recipes: Annotated[
+        str, typer.Option(help='By commas, each with its own options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
+    ] = "vanilla, exact, bns, pipegcn",
+    workers: Annotated[int | None, typer.Option(help="Default: one per part; 4 for a graph not yet cut.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each recipe: seeds 0, 1, …")] = 3,
+    link: Link = None,
+    hosts: Annotated[int | None, typer.Option(help="With --link: among how many; default: one per worker.")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="The score to reach; default: 99 % of the best that vanilla reached.")
+    ] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Default: the next of comparisons/1, comparisons/2, …")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the finished runs in --out, do the others.")] = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Run recipes in turns on the same parts: time, bytes, memory and accuracy side by side, and a page about them.
+
+    Example: isthmus compare synthetic:flickr@0.1 --recipes "vanilla, exact, bns rate=0.1" --link 300mbit
+
+    A run that fails does not stop the others; the exit status is then 3.
+    """
+    quiet_torch()
+    from isthmus.launch.compare import Plan
+    from isthmus.launch.compare import compare as run_all
+    from isthmus.launch.entries import read_entries
+    from isthmus.launch.start import free_folder
+    from isthmus.partition import is_parts_folder
+    from isthmus.report import read_comparison, write_comparison
+
+    plan = Plan(
+        read_entries(recipes), _config(options), seeds, workers, link, hosts, options["threads"], options["timeout"]
+    )
+    if resume and out_folder is None:
+        raise InputError("--resume needs the comparison's folder: give --out DIR")
+    folder, method = out_folder or free_folder(Path("comparisons")), options["method"]
+    directions = options["undirected"], options["directed"]
+    if (method or any(directions)) and is_parts_folder(source):
+        raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
+
+    def cut(parts_folder: Path, parts: int) -> None:
+        from isthmus.partition import partition as write_parts
+
+        report = None if options["quiet"] else report_progress
+        graph = load_graph(source, *directions, report)
+        # What crosses the links is what is compared: few halo rows matter more than few cut edges.
+        objective = None if method else "vol"
+        write_parts(graph, parts, method or "metis", out=parts_folder, objective=objective, progress=report)
+
+    tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
+    failed = run_all(plan, source, folder, cut, resume=resume, tell=tell)
+    comparison, page = read_comparison(folder, target), folder / "compare.html"
+    write_comparison(comparison, page)
+    show({**comparison.as_dict(), "page": str(page)}, _tables(comparison), as_json)
+    if not as_json:
+        _explain(comparison, page)
+    if failed:
+        raise typer.Exit(3)
+
+
+def _config(options: dict[str, Any]) -> TrainConfig:
+    """The training config of all runs, out of the options that bear the names of its fields."""
+    from isthmus.engine import TrainConfig
+    from isthmus.nn import ModelConfig
+
+    shape = ModelConfig(**{name: options[name] for name in SHAPE})
+    rest = {f.name: options[f.name] for f in fields(TrainConfig) if f.name in options and f.name != "model"}
+    return TrainConfig(model=shape, **rest)
+
+
+def _tables(comparison: Comparison) -> Group:
+    """What the recipes achieve and what they cost: two tables that fit a narrow terminal."""
+    from isthmus.report.comparing import achieved, costs, lead
+
+    tables = []
+    for columns in (achieved(comparison), costs(comparison)):
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("recipe")
+        for name in columns:
+            table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+        for place, one in enumerate(comparison.contenders):
+            failed = f"\n[red]{len(one.failures)} failed[/]" if one.failures else ""
+            table.add_row(escape(one.label) + failed, *(cells[place] for cells in columns.values()))
+        tables.append(table)
+    return Group(escape(lead(comparison.asked)), *tables)
+
+
+def _explain(comparison: Comparison, page: Path) -> None:
+    from isthmus.report.comparing import explanation
+
+    out.print(escape(explanation(comparison)), soft_wrap=True, highlight=False)
+    for one in comparison.contenders:
+        for seed, error in one.failures.items():
+            err.print(f"[red]failed:[/] {escape(f'{one.label}, seed {seed}: {error}')}", soft_wrap=True)
+    out.print(f"wrote {escape(str(page))}", soft_wrap=True, highlight=False)

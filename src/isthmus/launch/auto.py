@@ -1,0 +1,88 @@
+"""How much must be saved on this link, by measurement: just so much that transfers hide behind computing."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.comm import Keep, Stages, Transport
+from isthmus.engine import TrainConfig
+from isthmus.engine.config import DTYPES, OPTIMIZERS
+from isthmus.engine.record import over_workers
+from isthmus.engine.step import train_step
+from isthmus.engine.views import Views
+from isthmus.local import Policy, Savings
+from isthmus.partition import Book
+
+_STEPS = 3  # of each measurement; the first is not counted, since it also moves the features
+_ROOM = 0.9  # of the computing time may be filled with transfers
+_NEGLIGIBLE = 0.1  # of the computing time: waiting that is not worth a loss
+
+# What is given up, least first: nothing; freshness; bits, which differences make up for; rows; more bits.
+_LADDER: list[tuple[float, dict[str, Any]]] = [
+    (1.0, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 32, "delta": False}),
+    (0.27, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 8, "delta": True}),
+    (0.135, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.5, "bits": 8, "delta": True}),
+    (0.068, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.25, "bits": 8, "delta": True}),
+    (0.027, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 8, "delta": True}),
+    (0.016, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 4, "delta": True}),
+]
+_FRESH: dict[str, Any] = {"staleness": 0, "sampler": "none", "rate": 1.0, "bits": 32, "delta": False}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of a step, of the slowest worker: computing; waiting for all rows, fresh, or as a pipeline sends them."""
+
+    compute: float
+    fresh: float
+    whole: float
+
+
+def choose(measured: Measured) -> dict[str, Any]:
+    """The options that save just enough, and no more."""
+    if measured.fresh <= _NEGLIGIBLE * measured.compute:
+        return dict(_FRESH)
+    for share, options in _LADDER:
+        if share * measured.whole <= _ROOM * measured.compute:
+            return dict(options)
+    return dict(_LADDER[-1][1])
+
+
+def measure(book: Book, config: TrainConfig, transport: Transport) -> Measured:
+    """A few steps of a throw-away model, nothing overlapped: once exact, once with rows as a pipeline sends them."""
+    plain = Savings(overlap=False)
+    compute, fresh = _seconds(book, config, transport, Policy(plain))
+    _, whole = _seconds(book, config, transport, Policy(plain, Stages(merge=Keep())))
+    return Measured(compute, fresh, whole)
+
+
+def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Policy) -> tuple[float, float]:
+    view = Views.of(book, config, policy, transport).train
+    model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr)
+    compute, wait = [], []
+    for step in range(_STEPS):
+        transport.ledger.take()
+        begun = time.perf_counter()
+        train_step(model, optimizer, view, book.train[config.split], step, transport)
+        taken, ledger = time.perf_counter() - begun, transport.ledger.take()
+        wait.append(ledger.wait_seconds)
+        compute.append(taken - ledger.wait_seconds - ledger.reduce_seconds)
+    slowest = over_workers([min(compute[1:]), min(wait[1:])], transport).max(0).values
+    return float(slowest[0]), float(slowest[1])
+
+
+def settle(book: Book, config: TrainConfig, transport: Transport, run: Path | None, resume: bool) -> TrainConfig:
+    """The config with the options that ``auto`` stands for: measured now, or those of the run that is resumed."""
+    if not config.options.get("auto"):
+        return config
+    if run is not None and resume:
+        begun_with = json.loads((run / "config.json").read_text())["options"]
+        chosen = {name: begun_with[name] for name in _FRESH}
+    else:
+        chosen = choose(measure(book, config, transport))
+    return replace(config, options={**config.options, **chosen})

@@ -1,0 +1,10 @@
+"""A narrow network on one machine: hosts as network namespaces, joined by a bridge, their links limited."""
+
+from isthmus.testbed.hosts import Counters, Host
+from isthmus.testbed.measure import measure
+from isthmus.testbed.namespaces import sweep
+from isthmus.testbed.rate import bits_per_second, written
+from isthmus.testbed.spread import run_on_hosts
+from isthmus.testbed.testbed import Testbed
+
+__all__ = ["Counters", "Host", "Testbed", "bits_per_second", "measure", "run_on_hosts", "sweep", "written"]
