@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy clean
+.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml setup.py constraints.txt $(CORE)
@@ -39,6 +39,9 @@ bench-workers: $(READY)  ## two workers with one thread each against one worker 
 
 bench-accuracy: $(READY)  ## real graphs against published figures: make bench-accuracy DATASETS=folder
 	$(BIN)/python benchmarks/accuracy.py $(DATASETS)
+
+bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end with an undisturbed run, bit for bit
+	$(BIN)/python benchmarks/chaos.py
 
 clean:
 	rm -rf $(VENV) build runs src/*.egg-info src/isthmus/kernels/*.so

@@ -1,4 +1,4 @@
-"""The two ways a run may end badly, each with a message that says what to do."""
+"""The ways a run may end before its time, each with a message that says what to do."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,11 @@ class InputError(ValueError):
 
 class WorkerError(RuntimeError):
     """A worker did not arrive, did not answer in time, or died. Names worker, site, direction, step. Exit status 3."""
+
+
+class Stopped(Exception):
+    """A signal asked the run to end, and it did, in good order. Exit status 143 (SIGTERM) or 130 (SIGINT)."""
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status

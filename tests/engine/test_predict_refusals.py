@@ -69,8 +69,8 @@ def test_the_parts_of_a_run(tmp_path):
     (tmp_path / "moved").rename(run / "parts")
     assert Trained.read(run).book().folder == run / "parts"
     book, asked = Trained.read(run).book(), PredictConfig(str(run), str(tmp_path / "c.npy"))
-    with pytest.raises(InputError, match="start 2 workers"):
-        predict(book, asked, Hub(1).transport(0))
+    with pytest.raises(InputError, match="has 2 parts but 3 workers: use --workers 2 or fewer"):
+        Hub(3).run(lambda transport: predict(book, asked, transport))
 
 
 def test_what_can_be_asked(tmp_path, monkeypatch):

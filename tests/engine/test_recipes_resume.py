@@ -70,10 +70,16 @@ def test_a_resumed_run_has_the_same_bits(book, tmp_path, recipe, options):
 
 
 def test_state_of_another_machine_is_asked_for(book, tmp_path):
-    run(book, "pipegcn", {}, 4, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "step-4" / "worker-1.safetensors").unlink()
-    with pytest.raises(InputError, match="a folder they share"):
-        run(book, "pipegcn", {}, 8, tmp_path / "run", resume=True)
+    """Every worker has written to a disk of its own: then nobody has a whole checkpoint."""
+
+    def work(transport, steps, resume):
+        config = TrainConfig(model=ModelConfig(hidden=8), recipe="pipegcn", steps=steps, eval_every=2)
+        policy, out = recipes.find("pipegcn").policy({}), tmp_path / f"machine-{transport.rank}"
+        return train(book, config, transport, policy=policy, out=out, resume=resume)
+
+    Hub(3).run(lambda transport: work(transport, 4, False))
+    with pytest.raises(InputError, match="a folder that they share"):
+        Hub(3).run(lambda transport: work(transport, 8, True))
 
 
 def test_another_option_is_refused(book, tmp_path):

@@ -17,6 +17,8 @@ def test_torchrun():
     environ = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "a1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "4"}
     place = detect(environ)
     assert (place.rank, place.size, place.host, place.port, place.local_size) == (3, 8, "a1", 29500, 4)
+    assert not place.restarted
+    assert detect({**environ, "TORCHELASTIC_RESTART_COUNT": "1"}).restarted
     del environ["MASTER_ADDR"]
     with pytest.raises(InputError, match="MASTER_ADDR is not: start workers with torchrun"):
         detect(environ)
@@ -34,6 +36,7 @@ def test_srun():
     place = detect(environ)
     assert (place.rank, place.size, place.host, place.local_size, place.launcher) == (5, 8, "gpu03", 4, "srun")
     assert detect({**environ, "SLURM_JOB_ID": "772"}).port != place.port
+    assert detect({**environ, "SLURM_RESTART_COUNT": "2"}).restarted
 
 
 @pytest.mark.parametrize(

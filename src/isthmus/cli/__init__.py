@@ -12,7 +12,7 @@ from rich.markup import escape
 import isthmus
 from isthmus.cli import comparing, cutting, network, telling, training
 from isthmus.cli.shared import app, err
-from isthmus.errors import InputError, WorkerError
+from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch.leave import leave
 from isthmus.launch.memory import use_huge_pages
 
@@ -20,21 +20,25 @@ __all__ = ["app", "comparing", "cutting", "main", "network", "telling", "trainin
 
 
 def main() -> None:
-    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 interrupted."""
+    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 or 143 stopped by a signal."""
     use_huge_pages()
     try:
         app()
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
+        if status == 130:
+            err.print("interrupted; a training run goes on from its last checkpoint with --resume")
+    except Stopped as end:
+        if str(end):  # worker 0 says it for all
+            err.print(escape(str(end)), soft_wrap=True, highlight=False)
+        status = end.status
     except (InputError, WorkerError) as error:
         err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         status = 2 if isinstance(error, InputError) else 3
     except OSError as error:
         err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
         status = 2
-    if status == 130:
-        err.print("interrupted; a training run goes on from its last checkpoint with --resume")
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         leave(status)
     sys.exit(status)

@@ -30,6 +30,7 @@ Undirected = Annotated[bool, typer.Option("--undirected", help="Add the missing 
 Directed = Annotated[bool, typer.Option("--directed", help="Keep one-directional edges as they are.")]
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 Method = Annotated[str, typer.Option(help="metis, ldg, random or blocks.")]
+Workers = Annotated[int | None, typer.Option(help="Default: one per part; fewer take several parts each.")]
 Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for another before it gives up.")]
 Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
 

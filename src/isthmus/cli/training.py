@@ -17,6 +17,7 @@ from isthmus.cli.shared import (
     Threads,
     Timeout,
     Undirected,
+    Workers,
     app,
     err,
     load_graph,
@@ -30,7 +31,10 @@ from isthmus.errors import InputError
 def train(
     source: Source,
     recipe: Annotated[str, typer.Option(help="How rows are exchanged; `isthmus recipes` lists them.")] = "exact",
-    workers: Annotated[int | None, typer.Option(help="Default: one per part; 2 for a graph not yet cut.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Default: one per part, 2 for a graph not yet cut; fewer take several parts each."),
+    ] = None,
     model: Annotated[str, typer.Option(help="gcn, sage or gat.")] = "gcn",
     layers: Annotated[int, typer.Option(help="Convolutions.")] = 2,
     hidden: Annotated[int, typer.Option(help="Width between them.")] = 64,
@@ -59,6 +63,7 @@ def train(
     directed: Directed = False,
     threads: Threads = None,
     timeout: Timeout = 300.0,
+    restarts: Annotated[int, typer.Option(help="Times a run that lost a worker starts again without progress.")] = 3,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder; default: the next of runs/1, runs/2, …")
     ] = None,
@@ -115,7 +120,7 @@ def train(
     if (method or undirected or directed) and is_parts_folder(source):
         raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
     run = None if out_folder is None else str(out_folder)
-    job = Job("train", source, config, run, resume, threads, timeout, quiet)
+    job = Job("train", source, config, run, resume, threads, timeout, quiet, restarts=restarts)
     summary = launch(job, source, workers, cut)
     if summary:
         show(summary, _summary_table(summary), as_json)
@@ -131,6 +136,7 @@ def verify(
     steps: Annotated[int, typer.Option(help="Weight updates before comparing.")] = 5,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float64",
     seed: Seed = 0,
+    workers: Workers = None,
     threads: Threads = None,
     timeout: Timeout = 300.0,
     as_json: Json = False,
@@ -146,7 +152,7 @@ def verify(
 
     config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
 
-    result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), None)
+    result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), workers)
     if not result:
         return
     table = Table(title=f"{result['graph']}: {result['workers']} workers against one process, {result['steps']} steps")
@@ -175,6 +181,7 @@ def predict(
     ] = None,
     parts: Annotated[Path | None, typer.Option(help="The run's parts folder, if it was moved.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Default: as many as the run had.")] = None,
     threads: Threads = None,
     timeout: Timeout = 300.0,
     as_json: Json = False,
@@ -191,7 +198,7 @@ def predict(
     names = tuple(name.strip() for text in what or ["class,score"] for name in text.split(","))
     listed, moved = (None if path is None else str(path) for path in (nodes, parts))
     asked = PredictConfig(str(run), str(out_file), names, listed, overwrite)
-    result = launch_prediction(asked, moved, threads, timeout)
+    result = launch_prediction(asked, moved, workers, threads, timeout)
     if not result:
         return
     table = Table(title=f"{result['graph']}: predicted on {result['workers']} worker(s)", show_header=False)

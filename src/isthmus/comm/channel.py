@@ -60,7 +60,7 @@ class Channel:
             self.reader.release()
         where = Where(self.site, self.direction, step, kind)
         blocks = self.sender.lay_out(rows, links)
-        mine = self.sender.select(blocks, step)
+        mine = self.sender.select(blocks, step, first=step == self.first)
         theirs = self._hear(mine, links, step, where)
         leaving = [
             self.sender.encode(q, block.take(mine[q]), self._key(step, q)) if q != self.transport.rank else rows[:0]
@@ -108,7 +108,7 @@ class Channel:
         """Which rows come from each peer: as the clock says, or as it announces, one bit per row."""
         select, everyone = self.stages.select, range(self.transport.size)
         if not select.compares:
-            return [None if select.by_clock(q, step) else NOTHING for q in everyone]
+            return [None if step == self.first or select.by_clock(q, step) else NOTHING for q in everyone]
         leaving, arriving = links.leaving(self.direction), links.arriving(self.direction)
         said, heard = [], [flags.room(count) for count in arriving.counts]
         for count, picks in zip(leaving.counts, mine, strict=True):

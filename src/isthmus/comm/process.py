@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -12,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from isthmus.comm.ledger import Where
+from isthmus.comm.meet import meet
 from isthmus.comm.transport import Pending, Transport
 from isthmus.errors import WorkerError
 
@@ -21,10 +20,12 @@ class Processes(Transport):
 
     def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, backend: str = "gloo"):
         super().__init__(rank, size, timeout)
-        self.store = _meet(rank, size, host, port, timeout)
-        dist.init_process_group(
-            backend, store=self.store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
-        )
+        self.store = meet(rank, size, host, port, timeout)
+        try:
+            limit = timedelta(seconds=timeout)
+            dist.init_process_group(backend, store=self.store, rank=rank, world_size=size, timeout=limit)
+        except RuntimeError as error:
+            raise self.broken(None, Where("meeting", "connect", 0), error) from error
         self.sequence = 0
 
     def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
@@ -76,39 +77,6 @@ class _Works(Pending):
                 work.wait(limit)
             except RuntimeError as error:
                 raise self.transport.broken(peer, self.where, error) from error
-
-
-def _meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.TCPStore:
-    """A store that all workers have reached; the error names those that have not."""
-    limit = timedelta(seconds=timeout)
-    try:
-        # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
-        mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        store = dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False)
-    except (RuntimeError, dist.DistError) as error:
-        raise WorkerError(
-            f"worker {rank} could not meet worker 0 at {host}:{port} within {timeout:g} s: "
-            f"is worker 0 running, and can this machine reach that address? ({_first_line(error)})"
-        ) from error
-    # The restart count keeps an earlier attempt's arrivals from being taken for this one's.
-    room = f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    store.set(f"{room}/here/{rank}", "1")
-    deadline = time.monotonic() + timeout
-    keys = [f"{room}/here/{q}" for q in range(size)]
-    while not store.check(keys):
-        if time.monotonic() > deadline:
-            absent = [q for q, key in enumerate(keys) if not store.check([key])]
-            names = ", ".join(f"worker {q}" for q in absent)
-            raise WorkerError(
-                f"{names} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
-                f"start it, or look at its own last lines; --timeout sets the limit"
-            )
-        time.sleep(0.02)
-    return store
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def default_backend() -> str:

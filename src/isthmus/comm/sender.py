@@ -65,11 +65,11 @@ class Sender:
         rows = self._clipped(rows)
         return [Leaving(part, None, place) for part, place in zip(ends.split(rows), places, strict=True)]
 
-    def select(self, blocks: list[Leaving], step: int) -> Picks:
-        """Which rows of each block leave; None is all of them."""
+    def select(self, blocks: list[Leaving], step: int, first: bool = False) -> Picks:
+        """Which rows of each block leave; None is all of them. At first nobody holds anything, so all do."""
         select = self.stages.select
         if not select.compares:
-            return [None if select.by_clock(self.rank, step) else NOTHING] * len(blocks)
+            return [None if first or select.by_clock(self.rank, step) else NOTHING] * len(blocks)
         held = [m if b.places is None else m[b.places.long()] for m, b in zip(self.memory, blocks, strict=True)]
         return select.by_value([block.rows() for block in blocks], held)
 

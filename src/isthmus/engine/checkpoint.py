@@ -1,4 +1,4 @@
-"""The state of a run on disk: safetensors and json, written whole or not at all.
+"""The state of a run on disk: safetensors and json, written whole or not at all, and checked before it is used.
 
 All that changes from step to step is here (weights, optimizer, best weights, counters, and of each worker what its
 channels hold), and every random draw is a function of (seed, step), so a resumed run goes on bit for bit.
@@ -6,9 +6,12 @@ channels hold), and every random draw is a function of (seed, step), so a resume
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from isthmus.engine.disk import writing
 from isthmus.errors import InputError
+from isthmus.partition.files import sync_folder
 
 KEEP = 2  # newest checkpoints that stay, besides step 0
+_SUMS = "checksums.json"
 
 
 @dataclass
@@ -35,9 +41,8 @@ class Progress:
 
 def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> None:
     """A worker's own share of a checkpoint; `save` makes the whole of it visible when all have written theirs."""
-    building = _building(run, step)
-    building.mkdir(parents=True, exist_ok=True)
-    save_file(_contiguous(state), building / _worker_file(rank))
+    with _building(run, step) as folder:
+        save_file(_contiguous(state), folder / _worker_file(rank))
 
 
 def save(
@@ -47,45 +52,66 @@ def save(
     optimizer: torch.optim.Optimizer,
     best: dict[str, Tensor],
     identity: dict[str, Any],
+    workers: int,
 ) -> None:
     """Writes ``checkpoints/step-N``; `identity` is what a resumed run must share with this one."""
-    folder = run / "checkpoints" / f"step-{progress.step}"
-    building = _building(run, progress.step)
-    building.mkdir(parents=True, exist_ok=True)
-    state, groups = _flatten(optimizer.state_dict())
-    save_file(_contiguous(model.state_dict()), building / "model.safetensors")
-    save_file(_contiguous(state), building / "optimizer.safetensors")
-    save_file(_contiguous(best), building / "best.safetensors")
-    text = json.dumps({"progress": asdict(progress), "optimizer": groups, "identity": identity}, indent=1)
-    (building / "state.json").write_text(text)
-    for file in building.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-    if folder.exists():
-        shutil.rmtree(folder)
-    building.rename(folder)
-    for old in _steps(run)[:-KEEP]:
-        if old:
-            shutil.rmtree(run / "checkpoints" / f"step-{old}")
+    with _building(run, progress.step) as building:
+        state, groups = _flatten(optimizer.state_dict())
+        save_file(_contiguous(model.state_dict()), building / "model.safetensors")
+        save_file(_contiguous(state), building / "optimizer.safetensors")
+        save_file(_contiguous(best), building / "best.safetensors")
+        about = {"progress": asdict(progress), "optimizer": groups, "identity": identity, "workers": workers}
+        (building / "state.json").write_text(json.dumps(about, indent=1))
+        (building / _SUMS).unlink(missing_ok=True)
+        sums = {file.name: _sha256(file) for file in sorted(building.iterdir())}
+        (building / _SUMS).write_text(json.dumps(sums, indent=1))
+        for file in building.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        sync_folder(building)
+        folder = _folder(run, progress.step)
+        shutil.rmtree(folder, ignore_errors=True)
+        building.rename(folder)
+        sync_folder(folder.parent)
+    done = [step for step in steps(run) if step <= progress.step]
+    for step in steps(run):
+        if step not in (0, *done[-KEEP:]):  # a later one was found damaged, and passed over
+            shutil.rmtree(_folder(run, step), ignore_errors=True)
+
+
+def newest(run: Path, note: Callable[[str], None]) -> int:
+    """The step of the newest whole checkpoint; those passed over are noted, and what was half-written is removed."""
+    for left in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    found = steps(run)
+    if not found:
+        raise InputError(f"{run} has no checkpoint to resume from: start it without --resume")
+    wrong = ""
+    for step in reversed(found):
+        wrong = damage(_folder(run, step))
+        if not wrong:
+            return step
+        note(f"{_folder(run, step)} is damaged ({wrong}) and passed over")
+    raise InputError(f"every checkpoint of {run} is damaged (the first: {wrong}): start again with another --out")
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a checkpoint; nothing if every file is as it was written."""
+    try:
+        sums = json.loads((folder / _SUMS).read_text())
+        altered = [name for name, said in sums.items() if _sha256(folder / name) != said]
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, AttributeError) as error:
+        return str(error)
+    return "" if not altered else f"{altered[0]} is not as it was written"
 
 
 def restore(
-    run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
-) -> tuple[Progress, dict[str, Tensor]]:
-    """The newest checkpoint of a run, put into model and optimizer; returns its progress and the best weights."""
-    steps = _steps(run)
-    if not steps:
-        raise InputError(f"{run} has no checkpoint to resume from: start it without --resume")
-    folder = run / "checkpoints" / f"step-{steps[-1]}"
-    try:
-        state = json.loads((folder / "state.json").read_text())
-        weights = load_file(folder / "model.safetensors")
-        tensors = load_file(folder / "optimizer.safetensors")
-        best = load_file(folder / "best.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} is damaged ({error}): delete it, and --resume goes on from the checkpoint before it"
-        ) from error
+    run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
+) -> tuple[Progress, dict[str, Tensor], int]:
+    """Puts a checkpoint into model and optimizer; its progress, its best weights and how many workers it had."""
+    state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
     for name, value in identity.items():
         if state["identity"].get(name) != value:
             raise InputError(
@@ -94,46 +120,79 @@ def restore(
             )
     model.load_state_dict(weights)
     optimizer.load_state_dict(_unflatten(tensors, state["optimizer"]))
-    return Progress(**state["progress"]), best
+    return Progress(**state["progress"]), best, state["workers"]
 
 
 def restore_worker(run: Path, step: int, rank: int) -> dict[str, Tensor]:
     """What `save_worker` saved."""
-    file = run / "checkpoints" / f"step-{step}" / _worker_file(rank)
-    try:
-        return load_file(file)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"{file} cannot be read ({error}): if workers run on several machines, --out must be a folder they share; "
-            f"if it is damaged, delete {file.parent}, and --resume goes on from the checkpoint before it"
-        ) from error
+    return _load(_folder(run, step) / _worker_file(rank))
+
+
+def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
+    """Progress, best weights and identity of the newest checkpoint, for using a run's model without its optimizer."""
+    found = steps(run)
+    if not found:
+        raise InputError(f"{run} has no checkpoint: give the folder of a run that was trained")
+    wrong = damage(_folder(run, found[-1]))
+    if wrong:
+        raise InputError(f"{_folder(run, found[-1])} is damaged ({wrong}): delete it, and the one before it is used")
+    state, best = _read(run, found[-1], "best")
+    return Progress(**state["progress"]), best, state["identity"]
+
+
+def steps(run: Path) -> list[int]:
+    """The steps of which there are checkpoints, ascending."""
+    folders = (run / "checkpoints").glob("step-*") if (run / "checkpoints").is_dir() else ()
+    return sorted(int(folder.name.removeprefix("step-")) for folder in folders)
+
+
+def _folder(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step}"
+
+
+@contextmanager
+def _building(run: Path, step: int) -> Iterator[Path]:
+    """Where a checkpoint is written until it is whole. All workers know the name; nothing stays of one that fails."""
+    folder = run / "checkpoints" / f".step-{step}"
+    with writing(_folder(run, step)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _worker_file(rank: int) -> str:
     return f"worker-{rank}.safetensors"
 
 
-def _building(run: Path, step: int) -> Path:
-    """Where a checkpoint is written until it is whole. All workers know the name."""
-    return run / "checkpoints" / f".step-{step}"
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
-    """Progress, best weights and identity of the newest checkpoint, for using a run's model without its optimizer."""
-    steps = _steps(run)
-    if not steps:
-        raise InputError(f"{run} has no checkpoint: give the folder of a run that was trained")
-    folder = run / "checkpoints" / f"step-{steps[-1]}"
+def _read(run: Path, step: int, *names: str) -> tuple[Any, ...]:
+    """state.json, and the named tensors."""
+    folder = _folder(run, step)
     try:
         state = json.loads((folder / "state.json").read_text())
-        return Progress(**state["progress"]), load_file(folder / "best.safetensors"), state["identity"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise InputError(f"{folder} is damaged ({error}): delete it, and the checkpoint before it is used") from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder / "state.json", error) from error
+    return state, *(_load(folder / f"{name}.safetensors") for name in names)
 
 
-def _steps(run: Path) -> list[int]:
-    folders = (run / "checkpoints").glob("step-*") if (run / "checkpoints").is_dir() else ()
-    return sorted(int(folder.name.removeprefix("step-")) for folder in folders)
+def _load(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{file} cannot be read ({error}): if workers run on several machines, --out must be a folder that they share"
+    )
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

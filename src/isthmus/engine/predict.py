@@ -28,7 +28,7 @@ from isthmus.errors import InputError
 from isthmus.graph.text import read_matrix
 from isthmus.local import Policy
 from isthmus.nn.models import Model
-from isthmus.partition import Book
+from isthmus.partition import Book, shares
 from isthmus.partition.book import HEADERS
 from isthmus.partition.files import check_free, files_at_once
 
@@ -92,12 +92,11 @@ def predict(
     begun = time.perf_counter()
     trained = Trained.read(asked.run)
     trained.check(book)
-    if book.num_parts != transport.size:
-        raise InputError(f"{book.folder} has {book.num_parts} parts: start {book.num_parts} workers, one for each")
+    parts = shares(book, transport.size)[transport.rank]
     ids = check_files(asked, book) if transport.rank == 0 else None
     net = trained.model(book, model)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
-    book.verify_checksums(transport.rank)
+    book.verify_checksums(parts)
     view = Views.of(book, replace(trained.config, inductive=False), policy or Policy(), transport).scored[-1]
     logits, embeddings = _forward(net, view, trained.best_step, last)
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)

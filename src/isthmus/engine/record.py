@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from isthmus.comm import Ledger, Transport, Where
+from isthmus.engine.disk import write_whole, writing
 from isthmus.errors import InputError
 
 KINDS = ("features", "embeddings", "gradients", "weights", "ids")
@@ -30,12 +31,13 @@ class Record:
         """Writes config.json; metrics of steps that a resumed run will do again are dropped."""
         if self.folder is None:
             return
-        try:
+        with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make {self.folder} ({error.strerror}): give another --out") from error
-        write_json(self.folder / "config.json", config)
         _keep_until(self.folder / "metrics.jsonl", resumed_at)
+        for log in self.folder.glob("worker-*.jsonl"):
+            if int(log.stem.removeprefix("worker-")) >= config["workers"]:  # there were more of them before
+                _keep_until(log, resumed_at)
+        write_json(self.folder / "config.json", config)
 
     def line(self, **values: Any) -> None:
         if self.folder is not None:
@@ -54,7 +56,8 @@ class WorkerRecord:
 
     def begin(self, resumed_at: int | None) -> None:
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with writing(self.file.parent):
+                self.file.parent.mkdir(parents=True, exist_ok=True)
             _keep_until(self.file, resumed_at)
 
     def line(self, step: int, seconds: dict[str, float], ledger: Ledger) -> None:
@@ -76,11 +79,11 @@ def _keep_until(file: Path, step: int | None) -> None:
                 break  # a line cut short by the end of the earlier run
             if entry["step"] <= step:
                 kept.append(line)
-    file.write_text("".join(line + "\n" for line in kept))
+    write_whole(file, "".join(line + "\n" for line in kept))
 
 
 def _append(file: Path, values: dict[str, Any]) -> None:
-    with file.open("a") as opened:
+    with writing(file), file.open("a") as opened:
         opened.write(json.dumps(without_nan(values)) + "\n")
 
 
@@ -91,6 +94,14 @@ def check_folder(folder: Path, resume: bool) -> None:
     if not (folder / "config.json").exists() and resume:
         raise InputError(f"{folder} holds no run to resume: leave --resume out, or give the run's own --out")
     check_writable(folder)
+
+
+def workers_of(folder: Path) -> int:
+    """How many workers a run had at last."""
+    try:
+        return int(json.loads((folder / "config.json").read_text())["workers"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): say how many with --workers") from error
 
 
 def check_writable(folder: Path) -> None:
@@ -111,9 +122,7 @@ def without_nan(content: Any) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all."""
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    building.write_text(json.dumps(without_nan(content), indent=1) + "\n")
-    building.rename(path)
+    write_whole(path, json.dumps(without_nan(content), indent=1) + "\n")
 
 
 class Stopwatch:

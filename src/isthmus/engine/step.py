@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
+from isthmus.engine.stop import Stop
 from isthmus.engine.task import loss_sum, score
 from isthmus.engine.views import View, Views
 
@@ -18,12 +19,13 @@ def train_step(
     step: int,
     transport: Transport,
     probe: bool = False,
+    stop: Stop | None = None,
 ) -> float:
     """One update of the weights; returns the loss, the same on every worker.
 
     Loss = sum over this worker's training rows / `labelled`, the number of training rows of *all* workers; gradients
     are summed over workers, so the update is that of one process holding the whole graph. With ``probe``, rows that the
-    recipe gives are compared with fresh ones on the way.
+    recipe gives are compared with fresh ones on the way. ``stop`` is agreed upon on the way, too.
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
@@ -32,20 +34,23 @@ def train_step(
     mask = view.data.masks["train"]
     loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
     loss.backward()
-    total = _sum_gradients(model, loss.detach(), step, transport)
+    total = _sum_gradients(model, loss.detach(), step, transport, stop or Stop())
     optimizer.step()
     return total
 
 
-def _sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport) -> float:
-    """Sums loss and gradients over the workers in one message."""
+def _sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport, stop: Stop) -> float:
+    """Sums loss and gradients over the workers in one message, which also says whether one of them is to stop."""
     if transport.size == 1:
+        stop.agreed = stop.asked
         return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = torch.cat([loss.view(1), *(gradient.flatten() for gradient in gradients)])
+    asked = loss.new_tensor([float(stop.asked)])
+    flat = torch.cat([loss.view(1), asked, *(gradient.flatten() for gradient in gradients)])
     transport.all_reduce(flat, Where("weights", "reduce", step, "weights"))
-    place = 1
+    stop.agreed = bool(flat[1])
+    place = 2
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = flat[place : place + gradient.numel()].view_as(gradient)
         place += gradient.numel()

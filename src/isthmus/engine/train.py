@@ -30,14 +30,16 @@ from isthmus.engine.record import (
     without_nan,
 )
 from isthmus.engine.step import evaluate, train_step
+from isthmus.engine.stop import Stop
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.trained import class_name
 from isthmus.engine.views import Views
-from isthmus.errors import InputError
+from isthmus.errors import InputError, Stopped
 from isthmus.local import LocalGraph, Policy
-from isthmus.partition import Book
+from isthmus.partition import Book, shares
 
 Watcher = Callable[[dict[str, Any]], None]
+Note = Callable[[str], None]
 
 
 @dataclass
@@ -58,42 +60,38 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
+    note: Note | None = None,
+    stop: Stop | None = None,
 ) -> Result:
-    """Trains on the part of this worker together with the others; every worker calls it with the same arguments.
+    """Trains on the parts of this worker together with the others; every worker calls it with the same arguments.
 
     ``policy`` is what a recipe makes of its options (None: exact training). ``model`` replaces the one that the config
-    describes; ``out`` is the run folder (None writes nothing); ``watch`` is
-    called on every worker with each line of metrics.
+    describes; ``out`` is the run folder (None writes nothing); ``watch`` is called on every worker with each line of
+    metrics, ``note`` with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at
+    the end of their step and raise `Stopped`.
     """
-    _check_workers(book, transport)
+    parts = shares(book, transport.size)[transport.rank]
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
-    book.verify_checksums(transport.rank)
+    book.verify_checksums(parts)
     views = Views.of(book, config, policy or Policy(), transport)
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    run = _Run(book, config, transport, views, model, optimizer, metric, out, watch)
+    run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     run.begin(resume)
     run.loop()
     return run.end()
 
 
-def _check_workers(book: Book, transport: Transport) -> None:
-    if book.num_parts != transport.size:
-        raise InputError(
-            f"{book.folder} has {book.num_parts} parts but there are {transport.size} workers: "
-            f"use --workers {book.num_parts}, or partition again with --parts {transport.size}"
-        )
-
-
 class _Run:
     """The state of one run while it lasts."""
 
-    def __init__(self, book, config, transport, views, model, optimizer, metric, out, watch):
+    def __init__(self, book, config, transport, views, model, optimizer, metric, out, watch, note, stop):
         self.book, self.config, self.transport, self.views = book, config, transport, views
         self.model, self.optimizer, self.metric = model, optimizer, metric
-        self.out, self.watch = out, watch or (lambda line: None)
+        self.out, self.watch, self.note = out, watch or (lambda line: None), note or (lambda text: None)
+        self.stop = stop or Stop()
         self.record = Record(out if transport.rank == 0 else None)
         self.worker_record = WorkerRecord(out, transport.rank)
         self.progress = Progress()
@@ -109,18 +107,11 @@ class _Run:
 
     def begin(self, resume: bool) -> None:
         if resume:
-            if self.out is None:
-                raise InputError("--resume needs the run's folder: give --out RUN")
-            self.progress, self.best = checkpoint.restore(self.out, self.model, self.optimizer, self.identity)
-            if self.stateful:
-                state = checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank)
-                self.graph.restore(state)
-            if self.progress.step >= self.config.steps:
-                raise InputError(
-                    f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
-                )
+            self.restore()
         if self.record.folder is not None:
             check_folder(self.record.folder, resume)
+        if not resume:
+            self.save()  # before config.json: where that is, there is something to go on from
         self.record.begin(
             {
                 **self.config.as_dict(),
@@ -138,8 +129,29 @@ class _Run:
             self.progress.step if resume else None,
         )
         self.worker_record.begin(self.progress.step if resume else None)
-        if not resume:
-            self.save()
+
+    def restore(self) -> None:
+        """Goes on from the newest whole checkpoint. Worker 0 chooses it, so that all have the same."""
+        if self.out is None:
+            raise InputError("--resume needs the run's folder: give --out RUN")
+        first, size = self.transport.rank == 0, self.transport.size
+        step = torch.tensor([checkpoint.newest(self.out, self.note) if first else 0])
+        self.transport.all_reduce(step, Where("checkpoint", "reduce", 0))
+        self.progress, self.best, before = checkpoint.restore(
+            self.out, int(step), self.model, self.optimizer, self.identity
+        )
+        if self.progress.step >= self.config.steps:
+            raise InputError(
+                f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
+            )
+        if before == size and self.stateful:
+            self.graph.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
+        if before != size and first:
+            held = f", and what the channels of {self.config.recipe} held is fetched anew" if self.stateful else ""
+            self.note(
+                f"{self.out} had {before} worker(s) and goes on with {size}: sums are taken in another order{held}, "
+                "so its last digits will differ from those of a run that was never interrupted"
+            )
 
     def loop(self) -> None:
         config, progress = self.config, self.progress
@@ -149,7 +161,8 @@ class _Run:
             self.transport.ledger.take()
             begun, view = time.perf_counter(), self.views.train
             probe = bool(config.probe_every) and progress.step % config.probe_every == 0
-            loss = train_step(self.model, self.optimizer, view, labelled, progress.step, self.transport, probe)
+            about = (progress.step, self.transport, probe, self.stop)
+            loss = train_step(self.model, self.optimizer, view, labelled, *about)
             ledger = self.transport.ledger.take()
             seconds = self.clock.step(begun, ledger)
             self.done += 1
@@ -165,8 +178,19 @@ class _Run:
             self.record.line(**line)
             self.worker_record.line(progress.step, seconds, ledger)
             self.watch(line)
-            if progress.step % every == 0 or progress.step == config.steps or self.out_of_patience:
+            over = progress.step == config.steps or self.out_of_patience
+            if progress.step % every == 0 or over or self.stop.agreed:
                 self.save()
+            if self.stop.agreed and not over:
+                self.graph.wires.drain()
+                self.meet()  # nobody leaves before worker 0 has written
+                raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)
+
+    @property
+    def last_words(self) -> str:
+        if self.out is None:
+            return f"stopped at step {self.progress.step}; nothing was written, since the run has no folder"
+        return f"stopped: checkpoint of step {self.progress.step} written; --resume goes on from there"
 
     @property
     def out_of_patience(self) -> bool:
@@ -196,9 +220,14 @@ class _Run:
     def save(self) -> None:
         if self.stateful and self.out is not None:
             checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.graph.state())
-            self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
-        if self.record.folder is not None:
-            checkpoint.save(self.record.folder, self.progress, self.model, self.optimizer, self.best, self.identity)
+            self.meet()
+        run, size = self.record.folder, self.transport.size
+        if run is not None:
+            checkpoint.save(run, self.progress, self.model, self.optimizer, self.best, self.identity, size)
+
+    def meet(self) -> None:
+        """All workers have come this far."""
+        self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
 
     def end(self) -> Result:
         self.graph.wires.drain()

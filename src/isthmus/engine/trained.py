@@ -27,6 +27,8 @@ class Trained:
     fingerprint: str
     """Of those parts."""
     model_class: str
+    workers: int
+    """How many it had at last."""
     best_step: int
     best: dict[str, Tensor]
 
@@ -40,6 +42,7 @@ class Trained:
             config = TrainConfig.from_dict({f.name: said[f.name] for f in fields(TrainConfig) if f.name in said})
             parts = Path(said["parts"])
             model_class = said.get("model_class", class_name(MODELS[config.model.model]))
+            workers = int(said["workers"])
         except InputError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -47,7 +50,7 @@ class Trained:
         progress, best, identity = checkpoint.read_best(run)
         if progress.best_step == 0:
             raise InputError(f"{run} ended before its first evaluation: go on with it by `isthmus train … --resume`")
-        return Trained(run, config, parts, identity["parts"], model_class, progress.best_step, best)
+        return Trained(run, config, parts, identity["parts"], model_class, workers, progress.best_step, best)
 
     def book(self, moved_to: str | Path | None = None) -> Book:
         """The parts of the run: where the caller says, else where they were, else inside the run folder."""

@@ -10,7 +10,7 @@ from isthmus.comm import Transport
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
 from isthmus.local import LocalGraph, Policy, restrict
-from isthmus.partition import Book
+from isthmus.partition import Book, own_part
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Views:
 
     @staticmethod
     def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport) -> Views:
-        part = book.part(transport.rank)
+        part = own_part(book, transport.rank, transport.size)
         graph = LocalGraph.from_part(
             part,
             transport,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +31,14 @@ class SparseRows:
         indptr = np.concatenate([[0], np.cumsum(length)])
         flat = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], length)
         return SparseRows(indptr, self.indices[flat], self.data[flat], self.width)
+
+    @staticmethod
+    def stack(blocks: Sequence[SparseRows]) -> SparseRows:
+        """The rows of all blocks, one block after the other."""
+        ends = np.cumsum([0, *(block.indptr[-1] for block in blocks)])
+        indptr = np.concatenate([[0], *(block.indptr[1:] + end for block, end in zip(blocks, ends[:-1], strict=True))])
+        indices, data = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("indices", "data"))
+        return SparseRows(indptr, indices, data, blocks[0].width)
 
 
 @dataclass(frozen=True)

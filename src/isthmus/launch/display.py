@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from isthmus.comm import Transport
@@ -62,6 +63,10 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def note(self, text: str) -> None:
+        """What a person should know of, also one who asked for no progress."""
+        self.console.print(f"note: {escape(text)}", soft_wrap=True, highlight=False)
 
     def show(self, line: dict[str, Any]) -> None:
         if self.silent:

@@ -16,6 +16,7 @@ from isthmus.engine.verify import verify
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.place import Place, threads_for
+from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
 
 
@@ -32,6 +33,8 @@ class Job:
     timeout: float = 300.0
     quiet: bool = False
     prediction: PredictConfig | None = None
+    restarts: int = 3
+    """How often a run that lost a worker starts again without getting on."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -62,7 +65,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
-    with Display(config, book, transport, quiet=job.quiet) as display:
+    with asked_to_stop() as stop, Display(config, book, transport, quiet=job.quiet) as display:
         result = train(
             book,
             config,
@@ -71,5 +74,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
             out=out,
             resume=job.resume,
             watch=display.show,
+            note=display.note,
+            stop=stop,
         )
     return result.summary

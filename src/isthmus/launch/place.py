@@ -20,6 +20,8 @@ class Place:
     port: int
     local_size: int
     launcher: str
+    restarted: bool = False
+    """The launcher starts the same command again after a failure or a preemption."""
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
@@ -37,7 +39,15 @@ def _torchrun(environ: Mapping[str, str]) -> Place:
         raise InputError(f"RANK is set but {' and '.join(missing)} is not: start workers with torchrun, or unset RANK")
     size = int(environ["WORLD_SIZE"])
     local = int(environ.get("LOCAL_WORLD_SIZE", size))
-    return Place(int(environ["RANK"]), size, environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), local, "torchrun")
+    return Place(
+        int(environ["RANK"]),
+        size,
+        environ["MASTER_ADDR"],
+        int(environ["MASTER_PORT"]),
+        local,
+        "torchrun",
+        int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0,
+    )
 
 
 def _slurm(environ: Mapping[str, str]) -> Place:
@@ -48,7 +58,8 @@ def _slurm(environ: Mapping[str, str]) -> Place:
     nodes = int(environ.get("SLURM_STEP_NUM_NODES", "1"))
     # Derived from the job, so that all its tasks know it and two jobs on one machine do not meet.
     port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 20000
-    return Place(int(environ["SLURM_PROCID"]), size, first_host(hosts), port, -(-size // nodes), "srun")
+    restarted = int(environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    return Place(int(environ["SLURM_PROCID"]), size, first_host(hosts), port, -(-size // nodes), "srun", restarted)
 
 
 def first_host(nodelist: str) -> str:

@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.comm import Hub
+import torch
+
+from isthmus.comm import Hub, Where
 from isthmus.engine.predict import PredictConfig, check_files
-from isthmus.engine.record import check_folder
+from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
 from isthmus.errors import InputError
 from isthmus.launch import local
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
-from isthmus.partition import Book, is_parts_folder
+from isthmus.launch.survive import survive
+from isthmus.partition import Book, is_parts_folder, shares
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
@@ -28,26 +31,25 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
     if place is not None and place.size > 1:
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
-    count = workers if workers is not None else Book.read(source).num_parts if given else DEFAULT_WORKERS
+    count = workers if workers is not None else _usual_workers(job, source, given)
     if count < 1:
         raise InputError(f"workers must be at least 1, not {count}")
     if job.kind == "train":
         job = replace(job, out=job.out or str(free_folder(Path("runs"))))
         check_folder(Path(str(job.out)), job.resume)
     job = replace(job, parts=_parts(job, source, given, count, cut))
-    found = Book.read(job.parts).num_parts
-    if found != count:
-        raise InputError(
-            f"{job.parts} has {found} parts but {count} workers were asked for: "
-            f"use --workers {found}, or partition again with --parts {count}"
-        )
-    return run(job, Hub(1).transport(0)) if count == 1 else local.start(job, count)
+    shares(Book.read(job.parts), count)  # refused before any process is started
+    return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
 
 
 def launch_prediction(
-    asked: PredictConfig, parts: str | None = None, threads: int | None = None, timeout: float = 300.0
+    asked: PredictConfig,
+    parts: str | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    timeout: float = 300.0,
 ) -> dict[str, Any]:
-    """Predicts with a worker for each part of the run, `parts` saying where they are if they were moved."""
+    """Predicts with as many workers as the run had, or as asked; `parts` says where its parts were moved to."""
     trained = Trained.read(asked.run)
     book = trained.book(parts)
     place = detect()
@@ -55,19 +57,31 @@ def launch_prediction(
         check_files(asked, book)
     folder = str(book.folder)
     job = Job("predict", folder, trained.config, threads=threads, timeout=timeout, prediction=asked)
-    return launch(job, folder, None)
+    return launch(job, folder, trained.workers if workers is None else workers)
+
+
+def _usual_workers(job: Job, source: str, given: bool) -> int:
+    """As many as a run had that is to be resumed, else one for each part."""
+    if job.resume and job.out is not None:
+        check_folder(Path(job.out), resume=True)
+        return workers_of(Path(job.out))
+    return Book.read(source).num_parts if given else DEFAULT_WORKERS
 
 
 def _check(job: Job) -> None:
     """What can be refused before any work is done."""
     if job.threads is not None and job.threads < 1:
         raise InputError(f"threads must be at least 1, not {job.threads}")
+    if job.restarts < 0:
+        raise InputError(f"restarts must be at least 0, not {job.restarts}")
     if job.timeout <= 0:
         raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
     given = is_parts_folder(source)
+    if place.restarted and job.out is not None and (Path(job.out) / "config.json").exists():
+        job = replace(job, resume=True)
     if not given and job.out is None:
         raise InputError(
             f"{source} is not a parts folder: cut it first with `isthmus partition`, "
@@ -79,6 +93,10 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
     try:
+        if place.restarted:  # as worker 0 has it, should the others not see its folder
+            resumed = torch.tensor([int(job.resume and place.rank == 0)])
+            resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
+            job = replace(job, resume=bool(resumed))
         job = replace(job, parts=source if given else str(Path(str(job.out)) / "parts"))
         summary = run(job, transport, place.local_size)
         return summary if place.rank == 0 else {}

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from isthmus.errors import InputError, WorkerError
+from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch.leave import leave
 
 
@@ -31,17 +31,21 @@ def main() -> int:
     except (InputError, WorkerError) as error:  # the starter says it, once
         (answers / f"error-{place.rank}").write_text(str(error))
         return 2 if isinstance(error, InputError) else 3
-    except KeyboardInterrupt:
-        return 130
+    except OSError as error:
+        (answers / f"error-{place.rank}").write_text(f"{error}: check that path, its permissions and the free space")
+        return 2
+    except Stopped as end:
+        (answers / f"error-{place.rank}").write_text(str(end))
+        return end.status
     finally:
         if transport is not None:
             transport.close()
 
 
 def _die_with_parent() -> None:
-    """A worker whose starter is gone ends too (Linux: the kernel sees to it)."""
+    """A worker whose starter is gone ends too, whatever it is doing (Linux: the kernel sees to it)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != int(os.environ["ISTHMUS_PARENT"]):
         sys.exit(1)
 

@@ -5,6 +5,7 @@ from isthmus.partition.methods import BALANCE, METHODS, CutOptions, assign
 from isthmus.partition.order import ORDERS, locality_order
 from isthmus.partition.quality import describe
 from isthmus.partition.run import partition
+from isthmus.partition.shares import own_part, shares
 
 __all__ = [
     "BALANCE",
@@ -18,5 +19,7 @@ __all__ = [
     "describe",
     "is_parts_folder",
     "locality_order",
+    "own_part",
     "partition",
+    "shares",
 ]

@@ -25,7 +25,7 @@ def assemble(book: Book) -> Graph:
     order = np.lexsort((source, target))
     x: np.ndarray | SparseRows
     if isinstance(parts[0].x, SparseRows):
-        x = _stack([part.x for part in parts]).take(place)  # type: ignore[misc]
+        x = SparseRows.stack([part.x for part in parts]).take(place)  # type: ignore[misc]
     else:
         x = np.concatenate([part.x for part in parts])[place]  # type: ignore[misc]
 
@@ -46,10 +46,3 @@ def assemble(book: Book) -> Graph:
         edge_attr=None if attributes[0] is None else np.concatenate(attributes)[order],
         node_type=None if parts[0].node_type is None else whole("node_type"),
     )
-
-
-def _stack(blocks: list[SparseRows]) -> SparseRows:
-    ends = np.cumsum([0, *(block.indptr[-1] for block in blocks)])
-    indptr = np.concatenate([[0], *(block.indptr[1:] + end for block, end in zip(blocks, ends[:-1], strict=True))])
-    indices, data = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("indices", "data"))
-    return SparseRows(indptr, indices, data, blocks[0].width)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
@@ -51,7 +51,10 @@ class PartInfo:
 
 @dataclass(frozen=True)
 class Part:
-    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids count inner nodes from 0."""
+    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids count inner nodes from 0.
+
+    Where a worker trains several, their join (`partition.join`) is one of these too, with P workers instead of parts.
+    """
 
     index: int
     nodes: np.ndarray  # int64 [n], original ids
@@ -170,11 +173,10 @@ class Book:
         sums = [entry["sha256"] for info in self.parts for _, entry in sorted(info.files.items())]
         return hashlib.sha256(" ".join(sums).encode()).hexdigest()[:16]
 
-    def verify_checksums(self, part: int | None = None) -> None:
-        """Read every file (of one part) and compare its sha256 with the book's; the first that differs is an error."""
-        for index, info in enumerate(self.parts):
-            if part is not None and part != index:
-                continue
+    def verify_checksums(self, parts: Iterable[int] | None = None) -> None:
+        """Read every file (of some parts) and compare its sha256 with the book's; one that differs is an error."""
+        for index in range(self.num_parts) if parts is None else parts:
+            info = self.parts[index]
             for name, entry in info.files.items():
                 path = self._path(index, name)
                 with path.open("rb") as file:

@@ -1,0 +1,31 @@
+"""SIGTERM (preemption) and SIGINT ask a run to end in good order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from isthmus.engine.stop import Stop
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Stop]:
+    """While it lasts, a signal only leaves a wish. A second SIGINT interrupts at once, as usual."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to no other
+        yield stop
+        return
+
+    def ask(number: int, frame: object) -> None:
+        stop.signal = stop.signal or number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,40 @@
+"""A run goes on when a worker is lost: all workers start again from the last checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.engine import checkpoint
+from isthmus.errors import WorkerError
+from isthmus.launch.job import Job
+
+
+def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
+    """``attempt(job)``, and again as long as it gets on: at most `job.restarts` times without a newer checkpoint.
+
+    Wrong input is not tried again, since it would fail again.
+    """
+    if job.out is None or job.kind != "train":
+        return attempt(job)
+    run, failures = Path(job.out), 0
+    reached = max(checkpoint.steps(run), default=0)
+    while True:
+        try:
+            return attempt(job)
+        except WorkerError as error:
+            before, reached = reached, max(checkpoint.steps(run), default=0)
+            failures = 1 if reached > before else failures + 1
+            if failures > job.restarts:
+                given_up = f"given up after {job.restarts} restarts without progress; " if job.restarts else ""
+                raise WorkerError(f"{error}; {given_up}with --resume the run goes on from step {reached}") from error
+            print(
+                f"{error}; starting again from step {reached} (restart {failures} of {job.restarts})",
+                file=sys.stderr,
+                flush=True,
+            )
+            # Where config.json is, there is a checkpoint; a run that was lost before that begins anew.
+            job = replace(job, resume=job.resume or (run / "config.json").exists())

@@ -1,0 +1,164 @@
+"""Several parts on one worker: their join is a part again, whose halo and readers are grouped by worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.csr import pack, sources, targets
+from isthmus.graph.graph import SparseRows
+from isthmus.partition.adjacency import row_chunks
+from isthmus.partition.book import Part
+
+
+def join(parts: Sequence[Part], blocks: Sequence[range]) -> Part:
+    """The parts of one block as one part; ``blocks`` are those of all workers, in order.
+
+    Inner nodes are those of all its parts, one part after the other; edges between them become inner. The rows of a
+    link are ordered by (owner's part, reader's part, place in that part's halo), a row that several parts read standing
+    where it comes first: owner and reader know that order without asking each other.
+    """
+    halo = _Halo.of(parts, blocks)
+    sent = [_sent(parts, block) for block in blocks]
+    return replace(
+        parts[0],
+        index=list(blocks).index(_block(parts)),
+        halo_nodes=halo.nodes,
+        halo_ptr=halo.ptr,
+        halo_degree=halo.degree,
+        send_rows=np.concatenate(sent),
+        send_ptr=np.cumsum([0, *(len(rows) for rows in sent)]),
+        **({} if len(parts) == 1 else {**_inner_rows(parts), **_edges(parts, halo.columns)}),
+    )
+
+
+def _block(parts: Sequence[Part]) -> range:
+    return range(parts[0].index, parts[-1].index + 1)
+
+
+def _starts(parts: Sequence[Part]) -> np.ndarray:
+    """Where the inner nodes of each part begin, and where those of the last end."""
+    return np.cumsum([0, *(len(part.nodes) for part in parts)])
+
+
+@dataclass(frozen=True)
+class _Halo:
+    """The halo nodes of the joined parts, each once."""
+
+    nodes: np.ndarray
+    degree: np.ndarray
+    ptr: np.ndarray
+    columns: list[np.ndarray]  # per part, int32 [h]: what its halo nodes are now, n inner nodes counted before the halo
+
+    @staticmethod
+    def of(parts: Sequence[Part], blocks: Sequence[range]) -> _Halo:
+        mine, starts = _block(parts), _starts(parts)
+        columns = [np.empty(len(part.halo_nodes), np.int32) for part in parts]
+        nodes, degree, ptr = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [0]
+        total = 0
+        for block in blocks:
+            for owner in block:
+                groups = [slice(*part.halo_ptr[owner : owner + 2]) for part in parts]
+                if owner in mine:
+                    owned, first = parts[owner - mine.start], starts[owner - mine.start]
+                    for part, column, group in zip(parts, columns, groups, strict=True):
+                        column[group] = owned.send_rows[slice(*owned.send_ptr[part.index : part.index + 2])] + first
+                    continue
+                read = np.concatenate([part.halo_nodes[group] for part, group in zip(parts, groups, strict=True)])
+                degrees = np.concatenate([part.halo_degree[group] for part, group in zip(parts, groups, strict=True)])
+                once, number = _distinct(read)
+                nodes.append(read[once])
+                degree.append(degrees[once])
+                ends = np.cumsum([group.stop - group.start for group in groups])[:-1]
+                for column, group, numbers in zip(columns, groups, np.split(number, ends), strict=True):
+                    column[group] = numbers + starts[-1] + total
+                total += len(once)
+            ptr.append(total)
+        return _Halo(np.concatenate(nodes), np.concatenate(degree), np.array(ptr, np.int64), columns)
+
+
+def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:
+    """The joined rows that the worker of a block reads, in the order of its halo."""
+    rows = [np.empty(0, np.int32)]
+    for part, start in zip(parts, _starts(parts), strict=False):
+        if reader != _block(parts):
+            read = part.send_rows[part.send_ptr[reader.start] : part.send_ptr[reader.stop]]
+            rows.append(read[_distinct(read)[0]] + np.int32(start))
+    return np.concatenate(rows)
+
+
+def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each distinct value comes first, in that order; and for every value, its number among them."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return first[order], number[inverse]
+
+
+def _inner_rows(parts: Sequence[Part]) -> dict[str, Any]:
+    """All that there is one of per inner node."""
+    names = ["nodes", "degree", "x", "y", "train_mask", "val_mask", "test_mask"]
+    names += ["node_type"] if parts[0].node_type is not None else []
+    joined: dict[str, Any] = {}
+    for name in names:
+        pieces = [getattr(part, name) for part in parts]
+        joined[name] = SparseRows.stack(pieces) if isinstance(pieces[0], SparseRows) else np.concatenate(pieces)
+    return joined
+
+
+def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Inner and halo edges, columns ascending in every row. Chunk by chunk, so that temporaries stay small."""
+    starts = _starts(parts)
+    nodes, edges = int(starts[-1]), sum(len(part.inner_indices) + len(part.halo_indices) for part in parts)
+    cut = sum(int((column[part.halo_indices] >= nodes).sum()) for part, column in zip(parts, columns, strict=True))
+    inner = _Csr(nodes, edges - cut, parts[0].inner_edge_attr)
+    halo = _Csr(nodes, cut, parts[0].halo_edge_attr)
+    for part, start, column in zip(parts, starts, columns, strict=False):
+        lengths = np.diff(part.inner_indptr), np.diff(part.halo_indptr)
+        for chunk in row_chunks(lengths[0] + lengths[1]):
+            count = chunk.stop - chunk.start
+            near, far = (slice(ptr[chunk.start], ptr[chunk.stop]) for ptr in (part.inner_indptr, part.halo_indptr))
+            rows = np.concatenate([np.repeat(np.arange(count, dtype=np.int32), length[chunk]) for length in lengths])
+            cols = np.concatenate([part.inner_indices[near] + np.int32(start), column[part.halo_indices[far]]])
+            keys, attributes = pack(cols, rows), None
+            if part.inner_edge_attr is None or part.halo_edge_attr is None:
+                keys.sort()
+            else:
+                order = np.argsort(keys)
+                keys = keys[order]
+                attributes = np.concatenate([part.inner_edge_attr[near], part.halo_edge_attr[far]])[order]
+            rows, cols = targets(keys), sources(keys)
+            inner.append(count, rows, cols, cols < nodes, attributes)
+            halo.append(count, rows, cols - np.int32(nodes), cols >= nodes, attributes)
+    return {**inner.arrays("inner"), **halo.arrays("halo")}
+
+
+class _Csr:
+    """Edges written from the first row to the last."""
+
+    def __init__(self, rows: int, edges: int, like: np.ndarray | None):
+        self.indptr, self.indices = np.zeros(rows + 1, np.int64), np.empty(edges, np.int32)
+        self.attributes = None if like is None else np.empty((edges, *like.shape[1:]), like.dtype)
+        self.row = self.edge = 0
+
+    def append(
+        self, count: int, rows: np.ndarray, cols: np.ndarray, chosen: np.ndarray, attributes: np.ndarray | None
+    ) -> None:
+        """The next ``count`` rows, of whose edges, in order, the chosen ones belong here."""
+        ends = self.edge + np.cumsum(np.bincount(rows[chosen], minlength=count))
+        self.indptr[self.row + 1 : self.row + count + 1] = ends
+        self.indices[self.edge : ends[-1]] = cols[chosen]
+        if self.attributes is not None and attributes is not None:
+            self.attributes[self.edge : ends[-1]] = attributes[chosen]
+        self.row, self.edge = self.row + count, int(ends[-1])
+
+    def arrays(self, side: str) -> dict[str, Any]:
+        return {
+            f"{side}_indptr": self.indptr,
+            f"{side}_indices": self.indices,
+            f"{side}_edge_attr": self.attributes,
+        }

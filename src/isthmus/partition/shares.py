@@ -1,0 +1,46 @@
+"""Which parts a worker trains: one, or, where there are fewer workers than parts, a block of consecutive ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.errors import InputError
+from isthmus.partition.book import Book, Part
+from isthmus.partition.join import join
+
+
+def shares(book: Book, workers: int) -> list[range]:
+    """The parts of every worker: blocks of consecutive parts, the one with most edges as small as can be."""
+    if not 1 <= workers <= book.num_parts:
+        raise InputError(
+            f"{book.folder} has {book.num_parts} parts but {workers} workers: "
+            f"use --workers {book.num_parts} or fewer, or partition again with --parts {workers}"
+        )
+    loads = [part.inner_edges + part.halo_edges for part in book.parts]
+    enough, too_little = sum(loads), max(loads) - 1
+    while enough - too_little > 1:
+        limit = (enough + too_little) // 2
+        if len(_blocks(loads, workers, limit)) == workers:
+            enough = limit
+        else:
+            too_little = limit
+    return _blocks(loads, workers, enough)
+
+
+def _blocks(loads: Sequence[int], workers: int, limit: int) -> list[range]:
+    """As few blocks as the limit allows, but enough for every worker to have one."""
+    begins, load = [0], 0
+    for k, more in enumerate(loads):
+        scarce = len(loads) - k <= workers - len(begins)
+        if k and (load + more > limit or scarce):
+            begins.append(k)
+            load = 0
+        load += more
+    return [range(first, last) for first, last in zip(begins, [*begins[1:], len(loads)], strict=True)]
+
+
+def own_part(book: Book, worker: int, workers: int) -> Part:
+    """What one of the workers trains: its part as it is on disk, or the join of several."""
+    blocks = shares(book, workers)
+    parts = [book.part(k) for k in blocks[worker]]
+    return parts[0] if workers == book.num_parts else join(parts, blocks)

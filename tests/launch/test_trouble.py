@@ -1,0 +1,171 @@
+"""What goes wrong around a run: each ends with one clear line, in time, and leaves earlier results as they were."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from graphs import community_graph, cut
+from processes import contents, started, steps_of
+from safetensors.torch import load_file
+
+from isthmus import cli
+from isthmus.comm.meet import meet
+from isthmus.engine.checkpoint import damage
+from isthmus.errors import WorkerError
+
+QUICK = ("--hidden", "64", "--eval-every", "2", "--quiet")
+
+
+@pytest.fixture
+def isthmus(monkeypatch, capsys):
+    """Runs a command in this process; gives (exit status, its complaint)."""
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["isthmus", *map(str, arguments)])
+        threads = torch.get_num_threads()
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            torch.set_num_threads(threads)
+        return status, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """mount(options) makes a small disk of its own, or changes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("only root may mount a small disk")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", str(folder)], capture_output=True)
+
+
+def refused(outcome: tuple[int, str], *words: str) -> None:
+    status, complaint = outcome
+    assert status == 2
+    assert complaint.count("\n") == 1, complaint
+    for word in words:
+        assert word in complaint
+
+
+def test_disk_full(tmp_path, disk, isthmus):
+    """Three checkpoints do not fit: two whole ones stay, and once there is room the run goes on from the second."""
+    book = cut(community_graph(), 1, "random", tmp_path)
+    out = disk("size=120k") / "run"
+    options = ("train", book.folder, *QUICK, "--steps", 12)
+    refused(isthmus(*options, "--out", out), "No space left on device", "--resume goes on")
+    kept = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert kept[0] == "step-0"
+    assert all(name.startswith("step-") and not damage(out / "checkpoints" / name) for name in kept)
+    disk("remount,size=1m")
+    assert isthmus(*options, "--out", out, "--resume")[0] == 0
+    assert isthmus(*options, "--out", tmp_path / "whole")[0] == 0
+    one, other = (load_file(run / "checkpoints/step-12/model.safetensors") for run in (out, tmp_path / "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_file_too_large(tmp_path, isthmus):
+    """The same where nobody may mount a disk: a limit on the size of files."""
+    book, out = cut(community_graph(), 1, "random", tmp_path), tmp_path / "run"
+    assert isthmus("train", book.folder, *QUICK, "--steps", 2, "--out", out)[0] == 0
+    before = contents(out / "checkpoints")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
+    try:
+        outcome = isthmus("train", book.folder, *QUICK, "--steps", 4, "--out", out, "--resume")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    refused(outcome, "cannot write", "step-4", "File too large")
+    assert contents(out / "checkpoints") == before
+
+
+def test_read_only_folder(tmp_path, disk, isthmus):
+    book = cut(community_graph(), 1, "random", tmp_path)
+    out = disk("size=1m") / "run"
+    assert isthmus("train", book.folder, *QUICK, "--steps", 2, "--out", out)[0] == 0
+    disk("remount,ro")
+    before = contents(out)
+    for run, resume in ((out, ["--resume"]), (out.parent / "another", [])):
+        outcome = isthmus("train", book.folder, *QUICK, "--steps", 4, "--out", run, *resume)
+        refused(outcome, f"cannot write {run}", "give another --out")
+    assert contents(out) == before
+
+
+def test_changed_options_and_damaged_checkpoints(tmp_path, isthmus):
+    book, out = cut(community_graph(), 2, "random", tmp_path), tmp_path / "run"
+    options = ("train", book.folder, *QUICK, "--workers", 1, "--out", out)
+    assert isthmus(*options, "--steps", 2)[0] == 0
+    before = contents(out)
+    refused(isthmus(*options, "--steps", 4, "--resume", "--lr", 0.5), "begun with lr = 0.01, not 0.5")
+    refused(isthmus(*options, "--steps", 4, "--resume", "--recipe", "bns"), "begun with recipe = 'exact', not 'bns'")
+    other = cut(community_graph(seed=9), 2, "random", tmp_path / "other")
+    refused(isthmus("train", other.folder, *options[2:], "--steps", 4, "--resume"), "begun with parts")
+    assert contents(out) == before
+    for folder in (out / "checkpoints").iterdir():
+        (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    before = contents(out)
+    status, complaint = isthmus(*options, "--steps", 4, "--resume")
+    assert status == 2
+    assert complaint.splitlines()[-1].startswith("error: every checkpoint of")
+    assert [line.startswith("note: ") for line in complaint.splitlines()] == [True, True, False]
+    assert contents(out) == before
+
+
+def test_resume_takes_the_workers_that_the_run_had(tmp_path, isthmus):
+    book, out = cut(community_graph(), 2, "random", tmp_path), tmp_path / "run"
+    options = ("train", book.folder, *QUICK, "--out", out)
+    assert isthmus(*options, "--workers", 1, "--steps", 2)[0] == 0
+    assert isthmus(*options, "--steps", 4, "--resume") == (0, "")
+    assert isthmus("verify", book.folder, "--workers", 1)[0] == 0
+    assert isthmus("predict", out, "--out", tmp_path / "p.npy")[0] == 0
+    assert steps_of(out)[-1] == 4
+    refused(isthmus(*options, "--workers", 3, "--steps", 6, "--resume"), "2 parts but 3 workers")
+    refused(isthmus(*options, "--restarts", -1), "restarts must be at least 0")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_others_that_do_not_answer(tmp_path):
+    """A port that is taken, a stranger who listens and says nothing, nobody who listens, a host that is not known."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    with socket.create_server(("", 0)) as stranger:
+        taken, free = str(stranger.getsockname()[1]), str(free_port())
+        cases = [
+            ("0", "127.0.0.1", taken, f"port {taken} of this machine is taken: give another MASTER_PORT"),
+            ("1", "127.0.0.1", taken, "does another program have that port? Give another MASTER_PORT"),
+            ("1", "nowhere.invalid", free, "the host nowhere.invalid is unknown; correct MASTER_ADDR"),
+        ]
+        runs = []
+        for rank, host, port, _ in cases:
+            place = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": port}
+            runs.append(started(book.folder, tmp_path / "run", "--timeout", "2", **place))
+        for run, (_, _, _, words) in zip(runs, cases, strict=True):
+            complaint = run.communicate(timeout=60)[1]
+            assert run.returncode == 3
+            assert words in complaint
+            assert complaint.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(WorkerError, match=r"could not meet the others .* within 0.5 s: is worker 0 running"):
+        meet(1, 2, "127.0.0.1", int(free), 0.5)
