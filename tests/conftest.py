@@ -7,7 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
+
+# Graphs are small, and workers are often threads of one process: pools of threads would wait for each other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
