@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 
@@ -17,6 +18,15 @@ def datasets() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real graphs: {folder} is absent")
     return folder
+
+
+@pytest.fixture
+def one_thread_per_worker():
+    """Workers that are threads of one process need no pools of threads besides."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _children() -> set[str]:
