@@ -198,10 +198,9 @@ def test_the_cache_changes_with_the_probabilities_only(book, order):
     policy = policy_of(CachePolicy(order, 0.4))
     for walk in Hub(WORKERS).run(lambda transport: Walk(local(book, transport, policy)).run()):
         changed = {step for step, seen in enumerate(walk) if sum(seen.new)}
-        assert changed == {0} if order == "degree" else {0, 1} <= changed <= {0, *range(1, STEPS, REFRESH)}
+        assert changed == {0} if order in ("degree", "random") else {0, 1} <= changed <= {0, *range(1, STEPS, REFRESH)}
 
 
-@pytest.mark.xfail(strict=True, reason="Features.fetches has one place per step: the second read finds none of its own")
 def test_features_may_be_read_twice_in_a_step(book):
     def work(transport):
         graph = local(book, transport, policy_of(CachePolicy("inclusion", 0.4), delay=1))

@@ -35,7 +35,7 @@ class FeatureCache:
 
     def refresh(self, x: Tensor, inclusion: Tensor, degree: Tensor, step: int) -> None:
         """Chooses anew what stays, and fetches what was not yet here. Every worker calls it at the same time."""
-        chosen = self.policy.choose(inclusion, degree, kernels.stream(self.seed, step, self.transport.rank))
+        chosen = self.policy.choose(inclusion, degree, kernels.stream(self.seed, self.transport.rank))
         keep = torch.zeros(len(self.where_of), dtype=torch.bool)
         keep[chosen] = True
         new = keep & (self.where_of < 0)

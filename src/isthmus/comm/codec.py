@@ -134,4 +134,4 @@ def _write(values: Tensor, out: Tensor, places: Tensor | None, add: bool) -> Non
     elif add:
         kernels.scatter_add_rows(out, places, values)
     else:
-        out[places.long()] = values
+        out[places.long()] = values.to(out.dtype)

@@ -69,8 +69,8 @@ class Gap(Select):
             raise InputError(f"bound must be at least 0, not {self.bound}")
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
-        moved = sum(float((new - old).square().sum()) for new, old in zip(rows, held, strict=True))
-        size = sum(float(old.square().sum()) for old in held)
+        moved = sum(float(torch.linalg.vector_norm(new - old)) ** 2 for new, old in zip(rows, held, strict=True))
+        size = sum(float(torch.linalg.vector_norm(old)) ** 2 for old in held)
         still = moved <= self.bound**2 * size and size > 0
         return [torch.empty(0, dtype=torch.int32)] * len(rows) if still else [None] * len(rows)
 

@@ -61,7 +61,9 @@ class Sender:
         ends = links.leaving(self.direction)
         places: Sequence[Tensor | None] = ends.places or [None] * len(ends.counts)
         if self.direction == FORWARD:
-            return [Leaving(rows, index, place) for index, place in zip(links.send_rows, places, strict=True)]
+            blocks = [Leaving(rows, index, place) for index, place in zip(links.send_rows, places, strict=True)]
+            # Rows that are compared are collected for that, and leave from where they are then.
+            return [Leaving(b.rows(), None, b.places) for b in blocks] if self.stages.select.compares else blocks
         rows = self._clipped(rows)
         return [Leaving(part, None, place) for part, place in zip(ends.split(rows), places, strict=True)]
 
@@ -76,15 +78,16 @@ class Sender:
     def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
         """The message of a block; `key` names the draws of stochastic rounding."""
         codec = self.stages.encode
-        if codec.lossless and block.index is None and not self.remembers:
-            return block.x  # the rows lie as they are to be sent
-        width, dtype = codec.form(block.x.shape[1], block.x.dtype)
-        message = self.buffers.take((len(block), width), dtype)
+        memory = None
         if self.stages.feedback or self.delta:
-            codec.encode(block.x, block.index, message, key, Memory(self.memory[peer], block.places, self.delta))
-            return message
-        codec.encode(block.x, block.index, message, key, None)
-        if self.remembers:
+            memory = Memory(self.memory[peer], block.places, self.delta)
+        if codec.lossless and block.index is None:
+            message = block.x  # the rows lie as they are to be sent
+        else:
+            width, dtype = codec.form(block.x.shape[1], block.x.dtype)
+            message = self.buffers.take((len(block), width), dtype)
+            codec.encode(block.x, block.index, message, key, memory)
+        if self.remembers and memory is None:
             codec.decode(message, self.memory[peer], block.places)
         return message
 

@@ -21,7 +21,7 @@ class Features:
         self.wires, self.drawing = wires, drawing
         scene = drawing.scene
         self.cache = FeatureCache(policy, scene.whole.links, scene.transport, seed)
-        self.fetches: dict[int, Fetch] = {}
+        self.fetches: dict[tuple[int, int], Fetch] = {}  # by (site, step of use)
         self.known = -1  # since when the sizes are known that the cache was chosen by
 
     def rows(self, x: Tensor, site: int, step: int) -> Tensor:
@@ -29,9 +29,10 @@ class Features:
         self._refresh(x, step)
         channel = self.wires.feature_channel(site)
         for due in channel.dues(step):
-            fetch = self.fetches[due] = self._split(x, due)
+            fetch = self.fetches[site, due] = self._split(x, due)
             channel.post(step, x, fetch.links, "features", due)
-        fetch = self.fetches.pop(step) if step in self.fetches else self._split(x, step)
+        key = site, step
+        fetch = self.fetches.pop(key) if key in self.fetches else self._split(x, step)
         arrived = channel.take(step)
         fetch.block[fetch.missed] = 0 if arrived is None else arrived
         return fetch.block
@@ -54,8 +55,8 @@ class Features:
     def state(self) -> dict[str, Tensor]:
         state = {f"cache.{name}": tensor for name, tensor in self.cache.state().items()}
         state["known"] = torch.tensor([self.known])
-        for due, fetch in self.fetches.items():
-            state[f"fetch.{due}.block"], state[f"fetch.{due}.missed"] = fetch.block, fetch.missed
+        for (site, due), fetch in self.fetches.items():
+            state[f"fetch.{site}.{due}.block"], state[f"fetch.{site}.{due}.missed"] = fetch.block, fetch.missed
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -64,6 +65,6 @@ class Features:
         self.known = int(state["known"])
         for name in state:
             if name.startswith("fetch.") and name.endswith(".block"):
-                due = int(name.split(".")[1])
-                links = self.drawing.at(due).links
-                self.fetches[due] = Fetch(state[name].clone(), state[f"fetch.{due}.missed"].clone(), links)
+                site, due = (int(number) for number in name.split(".")[1:3])
+                missed = state[f"fetch.{site}.{due}.missed"].clone()
+                self.fetches[site, due] = Fetch(state[name].clone(), missed, self.drawing.at(due).links)

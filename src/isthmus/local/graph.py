@@ -132,7 +132,8 @@ class LocalGraph:
         Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         """
         stream = self._next_stream()
-        if not (p and self.training and self.policy.forward.mixes_steps):
+        cached = self.features is not None and self.is_fixed(x)
+        if not (p and self.training and (self.policy.forward.mixes_steps or cached)):
             return exchange.dropout(x, self.nodes, stream, p, relu)
         before = torch.relu(x) if relu else x
         self._dropped = Dropped(exchange.dropout(before, self.nodes, stream, p, False), before, stream, p)
@@ -141,6 +142,10 @@ class LocalGraph:
     def was_dropped(self, x: Tensor) -> bool:
         """Whether x is the last result of `dropout`, and must be exchanged as it was before that."""
         return self._dropped is not None and x is self._dropped.after
+
+    def wants_as_is(self, x: Tensor) -> bool:
+        """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
+        return self.was_dropped(x) or (self.features is not None and self.is_fixed(x))
 
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
@@ -232,17 +237,18 @@ class LocalGraph:
         if not self.training:
             return None
         late = self._dropped if self.was_dropped(x) else None
-        self.drawing.look(x if late is None else late.before, through, norm)
-        if self.is_fixed(x) and self.features is not None:
-            return self.features.rows(x, site, self.step)
-        if late is None:
+        source = x if late is None else late.before
+        self.drawing.look(source, through, norm)
+        if self.is_fixed(source) and self.features is not None:
+            halo = self.features.rows(source, site, self.step)
+        elif late is None:
             return None
-        if self.is_fixed(late.before) and self.features is None:
+        elif self.is_fixed(source):
             rows = self._fixed_halo(site)[self.num_inner :]
             halo = rows if self.edges.picked is None else rows[self.edges.picked]
         else:
-            halo = exchange.fetch(self, late.before, site)
-        return exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
+            halo = exchange.fetch(self, source, site)
+        return halo if late is None else exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
 
     def _fixed_halo(self, site: int) -> Tensor:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""

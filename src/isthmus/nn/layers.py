@@ -94,7 +94,7 @@ class GATConv(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
-        if isinstance(x, Tensor) and graph.was_dropped(x):
+        if isinstance(x, Tensor) and graph.wants_as_is(x):
             rows = linear(graph.halo(x), self.weight)
         else:
             rows = graph.halo(linear(x, self.weight))
