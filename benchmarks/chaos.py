@@ -94,7 +94,7 @@ class Chaos:
                     os.kill(draw.choice(fresh), signal.SIGKILL)
                     self.workers |= set(fresh)
                     return
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def _reached(self) -> int:
         """The last step that the run has recorded."""

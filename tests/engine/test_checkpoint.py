@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
+pytestmark = pytest.mark.usefixtures("one_thread_per_worker")
 ASKED = TrainConfig(
     model=ModelConfig(model="sage", hidden=8, layers=2, dropout=0.5), steps=12, eval_every=2, seed=5, weight_decay=1e-3
 )
@@ -78,17 +80,28 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def piped(tmp_path_factory):
+    """Parts; what was asked of pipegcn; a run of 8 steps, and one of 12."""
+    folder, asked = tmp_path_factory.mktemp("piped"), replace(ASKED, recipe="pipegcn")
+    book = cut(community_graph(), 3, "random", folder)
+    run(book, replace(asked, steps=8), folder / "broken")
+    run(book, asked, folder / "whole")
+    return book, asked, folder
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_checkpoint_is_passed_over(tmp_path, damage):
+def test_damaged_checkpoint_is_passed_over(tmp_path, piped, damage):
     """The one before it is used, which is said; the run ends with the same bits."""
-    book, asked, notes = cut(community_graph(), 3, "random", tmp_path), replace(ASKED, recipe="pipegcn"), []
-    run(book, replace(asked, steps=8), tmp_path / "run")
+    (book, asked, folder), notes = piped, []
+    shutil.copytree(folder / "broken", tmp_path / "run")
     DAMAGE[damage](tmp_path / "run/checkpoints/step-8")
     run(book, asked, tmp_path / "run", resume=True, notes=notes)
     assert len(notes) == 1
     assert "step-8 is damaged" in notes[0]
-    run(book, asked, tmp_path / "whole")
-    one, other = (load_file(tmp_path / name / "checkpoints/step-12/model.safetensors") for name in ("run", "whole"))
+    one, other = (
+        load_file(run / "checkpoints/step-12/model.safetensors") for run in (tmp_path / "run", folder / "whole")
+    )
     assert all(torch.equal(one[name], other[name]) for name in one)
     lines = [json.loads(line)["step"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert lines == list(range(1, 13))

@@ -18,16 +18,8 @@ from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
+pytestmark = pytest.mark.usefixtures("one_thread_per_worker")
 PARTS, STEPS = 8, 6
-
-
-@pytest.fixture(autouse=True)
-def one_thread_per_worker():
-    """Eight workers in one process need no pools of threads besides."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def asked(model="gcn", **changes):
@@ -54,7 +46,6 @@ def run(book, config, workers, **options):
         ("gcn", {}, False),
         ("sage", {"inductive": True, "features": "standard"}, False),
         ("gat", {}, True),
-        ("sage", {"recipe": "vanilla"}, True),
         ("gcn", {"recipe": "cagnet"}, False),
     ],
 )
@@ -95,7 +86,7 @@ def test_damage_in_any_part_of_a_worker_is_found(tmp_path):
         run(book, asked(), 1)
 
 
-@pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 8), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 8), (3, 1)])
 def test_resume_on_another_number_of_workers(tmp_path, before, after):
     book, config = cut(community_graph(), PARTS, "random", tmp_path), asked()
     whole = run(book, config, before)[0]

@@ -45,7 +45,7 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
         processes = [_spawn(job, rank, meeting, folder, hosts) for rank in range(workers)]
         try:
             _watch(processes, stop, job.timeout)
-            _judge(processes, stop, Path(folder))
+            _judge(processes, stop, Path(folder), "" if job.kind == "train" else "; start it again")
         finally:
             _end(processes)
         summary = json.loads((Path(folder) / "summary").read_text())
@@ -110,7 +110,7 @@ def _tell(processes: list[subprocess.Popen]) -> None:
         process.terminate()
 
 
-def _judge(processes: list[subprocess.Popen], stop: Stop, answers: Path) -> None:
+def _judge(processes: list[subprocess.Popen], stop: Stop, answers: Path, remedy: str) -> None:
     """Raises what a run ended with, unless it ended well."""
     if all(process.returncode == 0 for process in processes):
         return
@@ -124,7 +124,7 @@ def _judge(processes: list[subprocess.Popen], stop: Stop, answers: Path) -> None
         raise Stopped(said[0] if failed.get(0) in STOPPED else early, stop.status)
     # A worker that died without a word is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))
-    raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}")
+    raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}{remedy}")
 
 
 def _how(code: int) -> str:
