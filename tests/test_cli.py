@@ -146,7 +146,7 @@ def test_truncated_file(isthmus, tmp_path):
     ("options", "word"),
     [
         (("--recipe", "magic"), "exact, vanilla"),
-        (("--set", "rate=0.1"), "no option 'rate'"),
+        (("--set", "share=0.1"), "no option 'share'"),
         (("--set", "rate"), "name=value"),
         (("--model", "mlp"), "gcn, sage, gat"),
         (("--dropout", "1.5"), "dropout"),
