@@ -13,6 +13,7 @@ from graphs import community_graph, cut
 from sample.scenes import aggregation, dense_chances, on_workers, propagation, rows_of, small_graph
 
 from isthmus import cli
+from isthmus.cli import shared
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.sample import Neighbours
 from isthmus.sample.variance import (
@@ -171,7 +172,7 @@ def test_rows_to_aggregate():
 def variance(monkeypatch, capsys, tmp_path):
     """Runs the command in an empty folder; gives (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(shared.out, "_width", 120)  # a console remembers the width of its first test
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isthmus", "variance", *arguments])
