@@ -23,15 +23,6 @@ def datasets() -> Path:
     return folder
 
 
-@pytest.fixture
-def one_thread_per_worker():
-    """Workers that are threads of one process need no pools of threads besides."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _children() -> set[str]:
     children: set[str] = set()
     for file in Path("/proc/self/task").glob("*/children"):

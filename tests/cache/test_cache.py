@@ -30,14 +30,6 @@ ORDERS = ("none", "random", "degree", "inclusion")
 ROOM = {0: lambda halo: 0, 4: lambda halo: 4, 0.4: lambda halo: int(0.4 * halo), 1000: lambda halo: halo}
 
 
-@pytest.fixture(autouse=True)
-def one_thread_per_worker():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
     return cut(community_graph(60, directed=True), WORKERS, "random", tmp_path_factory.mktemp("parts"))

@@ -35,14 +35,6 @@ STEPS = 7
 BITS = (32, "bf16", "fp16", 8, 4, 2)
 
 
-@pytest.fixture(autouse=True)
-def one_thread_per_worker():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def watched(transport):
     """Fails if memory that is being sent is written to before the transfer was waited for."""
     plain = transport._exchange

@@ -17,7 +17,6 @@ from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
-pytestmark = pytest.mark.usefixtures("one_thread_per_worker")
 ASKED = TrainConfig(
     model=ModelConfig(model="sage", hidden=8, layers=2, dropout=0.5), steps=12, eval_every=2, seed=5, weight_decay=1e-3
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from oracle.coded import Coded
 from oracle.full_graph import losses
 from oracle.partition_parallel import Links
 from oracle.pipegcn import Pipe
+from oracle.places import PLACES
 from oracle.psc import Measured, Neighbours, OptimalBoundary, differences
 
 from isthmus.comm import Hub
@@ -22,29 +22,6 @@ from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
 STEPS, FEW, SEED, LR = 30, 8, 2, 0.5
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a recipe is tried. Ten classes make the last layer widen, so that its input is exchanged."""
-
-    workers: int
-    model: str
-    savings: str = "inherited"
-    classes: int = 5
-    directed: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.workers}-{self.model}-{self.savings}{'-directed' * self.directed}"
-
-
-PLACES = {
-    "a": Place(2, "gcn"),
-    "b": Place(3, "sage", "as-published"),
-    "c": Place(4, "sage", classes=10),
-    "d": Place(2, "gcn", "as-published", directed=True),
-    "e": Place(1, "sage"),
-}
 AS_PUBLISHED, COUPLED, OPTIMAL, NORMALISED = "as-published", "coupled", "optimal-boundary", "self-normalised"
 PSC = "psc-gcn"
 CASES: list[tuple[str, dict[str, Any], str]] = [  # recipe, options, places
@@ -77,14 +54,6 @@ CASES: list[tuple[str, dict[str, Any], str]] = [  # recipe, options, places
 ]
 TRIALS = [(recipe, options, PLACES[at]) for recipe, options, places in CASES for at in places]
 DEFAULTS = {PSC: (2, 0.1, 32), "pipegcn": (1, 1.0, 32), "isthmus": (1, 0.1, 8), "exact": (0, 1.0, 32)}
-
-
-@pytest.fixture(autouse=True)
-def one_thread_per_worker():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

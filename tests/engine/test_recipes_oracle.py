@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from graphs import community_graph, cut
 from oracle.full_graph import losses, propagation
 from oracle.partition_parallel import Links, Training
+from oracle.places import PLACES
 from oracle.recipes import policy_of
 
 from isthmus.comm import Hub
@@ -22,28 +23,6 @@ from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
 STEPS, FEW, SEED, LR = 30, 12, 2, 0.5
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a recipe is tried. Ten classes make the last layer widen, so that its input is exchanged."""
-
-    workers: int
-    model: str
-    savings: str = "inherited"
-    classes: int = 5
-    directed: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.workers}-{self.model}-{self.savings}{'-directed' * self.directed}"
-
-
-PLACES = {
-    "a": Place(2, "gcn"),
-    "b": Place(3, "sage", "as-published"),
-    "c": Place(4, "sage", classes=10),
-    "d": Place(2, "gcn", "as-published", directed=True),
-}
 AS_PUBLISHED = "as-published"
 CASES: list[tuple[str, dict[str, Any], str]] = [  # recipe, options, places
     ("exact", {}, "cd"),
@@ -87,14 +66,6 @@ CASES: list[tuple[str, dict[str, Any], str]] = [  # recipe, options, places
     ("cagnet", {"bits": "bf16", "bits_gradients": 4}, "b"),
 ]
 TRIALS = [(recipe, options, PLACES[at]) for recipe, options, places in CASES for at in places]
-
-
-@pytest.fixture(autouse=True)
-def one_thread_per_worker():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +168,7 @@ ALONE = [
 
 @pytest.mark.parametrize(("name", "options"), ALONE, ids=str)
 def test_one_worker_is_exact(parts, name, options):
-    graph, book, _ = parts(Place(1, "sage"))
+    graph, book, _ = parts(PLACES["e"])
     got, _ = run(book, "sage", find(name).policy(options), FEW)
     np.testing.assert_allclose(got, exact_losses(graph, "sage", FEW), rtol=0, atol=1e-10)
 

@@ -18,7 +18,6 @@ from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
-pytestmark = pytest.mark.usefixtures("one_thread_per_worker")
 PARTS, STEPS = 8, 6
 
 

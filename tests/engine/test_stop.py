@@ -16,7 +16,6 @@ from isthmus.errors import Stopped
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
-pytestmark = pytest.mark.usefixtures("one_thread_per_worker")
 SHAPE = ModelConfig(model="sage", hidden=8, layers=2)
 STEPS = 9
 

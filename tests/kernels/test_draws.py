@@ -13,15 +13,6 @@ from isthmus.kernels.native import core
 needs_core = pytest.mark.skipif(core() is None, reason="the native core was not built: no C++ compiler at install")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Work this small is not worth a second one; what more threads do has a test of its own."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(params=[pytest.param("native", marks=needs_core), "twin"])
 def either(request, monkeypatch):
     """The test runs on the native core and on the twins."""

@@ -1,0 +1,28 @@
+"""Where recipes are compared with their literal algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a recipe is tried. Ten classes make the last layer widen, so that its input is exchanged."""
+
+    workers: int
+    model: str
+    savings: str = "inherited"
+    classes: int = 5
+    directed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.workers}-{self.model}-{self.savings}{'-directed' * self.directed}"
+
+
+PLACES = {
+    "a": Place(2, "gcn"),
+    "b": Place(3, "sage", "as-published"),
+    "c": Place(4, "sage", classes=10),
+    "d": Place(2, "gcn", "as-published", directed=True),
+    "e": Place(1, "sage"),
+}
