@@ -23,10 +23,10 @@ _RANGE = 1e-100, 1e100  # of values: nothing made of them overflows
 _MARKS = 32  # edges to a word of marks, each row in words of its own
 
 
-def floored(*values: Tensor) -> tuple[Tensor, ...]:
+def floored(*values: Tensor, floor: float = _FLOOR) -> tuple[Tensor, ...]:
     r"""Scores of sources (≥ 0) as values that every loop here can take; float64, in the same shapes.
 
-    .. math:: value_j = \max\bigl(score_j / \max_k score_k,\; 10^{-30}\bigr)
+    .. math:: value_j = \max\bigl(score_j / \max_k score_k,\; floor\bigr)
 
     with one largest score over all that is given (1 if they are all 0), so give those of inner and halo nodes together.
     A source without a score thus has a probability too: the sources that have one are served first and zeros share what
@@ -37,7 +37,7 @@ def floored(*values: Tensor) -> tuple[Tensor, ...]:
         if not _within(each, 0.0, torch.finfo(torch.float64).max):
             raise InputError("scores of sources must be finite and at least 0: look for NaN or infinity in the rows")
     largest = max((float(each.max()) for each in scores if each.numel()), default=0.0)
-    return tuple((each / largest).clamp_min(_FLOOR) if largest else torch.ones_like(each) for each in scores)
+    return tuple((each / largest).clamp_min(floor) if largest else torch.ones_like(each) for each in scores)
 
 
 def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: Tensor | None, budget: Tensor) -> Tensor:

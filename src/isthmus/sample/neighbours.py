@@ -13,7 +13,7 @@ from isthmus.errors import InputError
 from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import Edges
 from isthmus.sample.scene import Scene
-from isthmus.sample.sizes import Sizes
+from isthmus.sample.sizes import SMALLEST, Sizes
 
 _SALT = 0x95C
 
@@ -68,7 +68,7 @@ class Neighbours:
         else:
             inner = self.inner_weight**0.5 * torch.stack(list(sizes.inner.values())).sum(0).sqrt()
             halo = torch.stack(list(sizes.halo.values())).sum(0).sqrt()
-        inner, halo = _floored(inner, halo)
+        inner, halo = kernels.floored(inner, halo, floor=SMALLEST)
         budget = self.rate * (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
         found = Levels(kernels.fill_levels(whole.inner, whole.halo, inner, halo, budget), inner, halo)
         if sizes is not None:
@@ -103,10 +103,3 @@ class Neighbours:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""
         levels = self.levels(scene.whole, sizes)
         return kernels.inclusion(scene.whole.halo_out, levels.level, levels.halo, self.coupled)
-
-
-def _floored(inner: Tensor, halo: Tensor) -> tuple[Tensor, Tensor]:
-    """Values of which none is so small that a row which has grown since would never be drawn."""
-    largest = max(float(values.max()) if len(values) else 0.0 for values in (inner, halo))
-    floor = 1e-3 * largest if largest > 0 else 1.0
-    return inner.clamp_min(floor), halo.clamp_min(floor)

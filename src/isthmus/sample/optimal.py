@@ -13,7 +13,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr
 from isthmus.sample.edges import Edges
 from isthmus.sample.scene import Scene
-from isthmus.sample.sizes import Sizes
+from isthmus.sample.sizes import SMALLEST, Sizes
 
 _SALT = 0x0B5
 
@@ -80,8 +80,7 @@ class OptimalBoundary:
             target = whole.norm(name, torch.float64).target
             squared = torch.ones(whole.num_inner, 1, dtype=torch.float64) if target is None else target[:, None] ** 2
             square += size * kernels.aggregate(whole.halo_out, squared)[:, 0]
-        value = square.sqrt()
-        value = value.clamp_min(1e-3 * float(value.max()) if len(value) and value.max() > 0 else 1.0)
+        (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
         one_row = Csr(torch.tensor([0, len(value)]), torch.arange(len(value), dtype=torch.int32), len(value))
         budget = torch.tensor([self.rate * len(value)], dtype=torch.float64)
         level = kernels.fill_levels(one_row, None, value, None, budget)

@@ -15,6 +15,8 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
 
+SMALLEST = 1e-3  # of the largest: a row that has grown since it was measured must still have a chance
+
 
 @dataclass
 class Sizes:
