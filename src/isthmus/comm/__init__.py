@@ -6,7 +6,7 @@ from isthmus.comm.channel import Channel
 from isthmus.comm.codec import codec
 from isthmus.comm.ledger import PROBE, Ledger, Where
 from isthmus.comm.links import BACKWARD, FORWARD, Links
-from isthmus.comm.process import Processes, default_backend
+from isthmus.comm.process import Processes
 from isthmus.comm.ring import Ring
 from isthmus.comm.select import All, Changed, Every, Gap
 from isthmus.comm.stages import Add, Clip, Keep, Merge, Replace, Smooth, Stages
@@ -39,6 +39,5 @@ __all__ = [
     "Transport",
     "Where",
     "codec",
-    "default_backend",
     "flags",
 ]

@@ -1,11 +1,10 @@
-"""Workers as processes, over torch.distributed: gloo on CPUs, NCCL where every worker has a GPU."""
+"""Workers as processes, over torch.distributed with gloo."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -18,35 +17,31 @@ from isthmus.errors import WorkerError
 class Processes(Transport):
     """Joins the workers named by (rank, size) that meet at (host, port). Owns the process group; `close` ends it."""
 
-    def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, backend: str = "gloo"):
+    def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0):
         super().__init__(rank, size, timeout)
         self.store = meet(rank, size, host, port, timeout)
         try:
             limit = timedelta(seconds=timeout)
-            dist.init_process_group(backend, store=self.store, rank=rank, world_size=size, timeout=limit)
+            dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
+            self.apart = dist.new_group(timeout=limit)  # its own connections
         except RuntimeError as error:
             raise self.broken(None, Where("meeting", "connect", 0), error) from error
         self.sequence = 0
 
-    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:
+        group = self.apart if apart else None
         self.sequence += 1
         tag = self.sequence % (1 << 30)  # transfers that are under way together must not be taken for each other
         arriving, leaving = [], []
         for q in self.peers:
             try:
                 if recv[q].numel():
-                    arriving.append((q, dist.irecv(recv[q], src=q, tag=tag)))
+                    arriving.append((q, dist.irecv(recv[q], src=q, group=group, tag=tag)))
                 if send[q].numel():
-                    leaving.append((q, dist.isend(send[q], dst=q, tag=tag)))
+                    leaving.append((q, dist.isend(send[q], dst=q, group=group, tag=tag)))
             except RuntimeError as error:
                 raise self.broken(q, where, error) from error
         return _Works(self, arriving, leaving, (send, recv), where)
-
-    def _all_reduce(self, tensor: Tensor, where: Where) -> None:
-        try:
-            dist.all_reduce(tensor, async_op=True).wait(timedelta(seconds=self.timeout))
-        except RuntimeError as error:
-            raise self.broken(None, where, error) from error
 
     def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
         """What a backend's error means: too late, or gone."""
@@ -77,8 +72,3 @@ class _Works(Pending):
                 work.wait(limit)
             except RuntimeError as error:
                 raise self.transport.broken(peer, self.where, error) from error
-
-
-def default_backend() -> str:
-    """NCCL where there is a GPU for this process, gloo elsewhere."""
-    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 import isthmus
-from isthmus.comm import default_backend
 from isthmus.kernels import native
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
@@ -69,7 +68,7 @@ def _metis() -> Finding:
 def _backend() -> Finding:
     if not dist.is_available():
         return Finding("backend", "missing", "this torch has no torch.distributed: install another build of torch")
-    return Finding("backend", default_backend())
+    return Finding("backend", "gloo")
 
 
 def _launcher() -> Finding:

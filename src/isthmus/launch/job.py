@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from isthmus import recipes
-from isthmus.comm import Hub, Processes, Transport, default_backend
+from isthmus.comm import Hub, Processes, Transport
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
 from isthmus.launch.auto import settle
@@ -50,7 +50,7 @@ def join(place: Place, timeout: float) -> Transport:
     """This worker's links to the others."""
     if place.size == 1:
         return Hub(1).transport(0)
-    return Processes(place.rank, place.size, place.host, place.port, timeout, default_backend())
+    return Processes(place.rank, place.size, place.host, place.port, timeout)
 
 
 def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:

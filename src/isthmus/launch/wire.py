@@ -11,14 +11,13 @@ from isthmus.testbed import Counters, Testbed
 def crossed(testbed: Testbed, wire: Counters, sent: Sequence[Mapping[str, int]]) -> dict[str, Any]:
     """`wire` is what the interfaces counted; `sent`, per worker, the bytes that it sent to each peer.
 
-    Counted are only bytes between hosts. Sums over all workers (peer -1) go round a ring in the order of ranks, and
-    neighbours in rank are on different hosts: with two hosts or more all their bytes cross links.
+    Counted are only bytes between hosts.
     """
     counted = sum(
         size
         for rank, peers in enumerate(sent)
         for peer, size in peers.items()
-        if (testbed.count > 1 if int(peer) < 0 else testbed.host(int(peer)) != testbed.host(rank))
+        if testbed.host(int(peer)) != testbed.host(rank)
     )
     return {
         "rate": testbed.rate,
