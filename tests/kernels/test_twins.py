@@ -124,6 +124,27 @@ def test_dropout_draws_the_same_bits(dtype, relu, p):
     assert torch.equal(got, twin.dropout(x, nodes, 2**63 + 12345, round(p * 2**32), 1 / (1 - p), relu))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropout_where_it_stands(dtype):
+    x, nodes = torch.randn(70, 37, dtype=dtype), torch.arange(70)
+    want = kernels.dropout(x, nodes, 7, 0.4)
+    assert kernels.dropout(x, nodes, 7, 0.4, out=x) is x
+    assert torch.equal(x, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradient_where_relu_was_used_twice(dtype):
+    """z → relu → dropout, with a gradient at either result."""
+    z = torch.randn(70, 37, dtype=dtype, requires_grad=True)
+    grad, also = torch.randn(70, 37, dtype=dtype), torch.randn(37, 70, dtype=dtype).t()
+    before = torch.relu(z)
+    kept = kernels.dropout(torch.ones_like(z), torch.arange(70), 3, 0.4)
+    after = before * kept
+    (after * grad + before * also).sum().backward()
+    got = kernels.both_positive(after.detach(), grad, 1 / 0.6, before.detach(), also)
+    torch.testing.assert_close(got, z.grad)
+
+
 def test_dropout_keeps_the_right_share_everywhere():
     nodes = torch.arange(4000)
     kept = kernels.dropout(torch.ones(4000, 50), nodes, 99, 0.3) > 0

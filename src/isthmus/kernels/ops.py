@@ -103,16 +103,21 @@ def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     return out
 
 
-def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, *, relu: bool = False) -> Tensor:
+def dropout(
+    x: Tensor, nodes: Tensor, stream: int, p: float, *, relu: bool = False, out: Tensor | None = None
+) -> Tensor:
     """Drops each feature with probability p and scales the rest by 1/(1-p); with `relu`, negative features too.
 
-    What is dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n].
+    What is dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n]. The result
+    is written to ``out``, contiguous and possibly x itself, if that is given.
     """
     threshold, scale = min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
     lib = _core_for(x)
     if lib is None:
-        return twin.dropout(x, nodes, stream, threshold, scale, relu)
-    x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+        result = twin.dropout(x, nodes, stream, threshold, scale, relu)
+        return result if out is None else out.copy_(result)
+    x = x.contiguous()
+    out = torch.empty_like(x) if out is None else out
     getattr(lib, f"dropout_{_SUFFIX[x.dtype]}")(
         *(_int(len(x)), _int(x.shape[1]), _ptr(x), _ptr(nodes), ctypes.c_uint64(stream), ctypes.c_uint32(threshold)),
         *(_FLOAT[x.dtype](scale), int(relu), _ptr(out), torch.get_num_threads()),
@@ -129,6 +134,20 @@ def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
     result = torch.empty_like(grad)
     getattr(lib, f"kept_positive_{_SUFFIX[out.dtype]}")(
         *(_int(out.numel()), _ptr(out), _ptr(grad), _FLOAT[out.dtype](scale), _ptr(result), torch.get_num_threads()),
+    )
+    return result
+
+
+def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also: Tensor) -> Tensor:
+    """`kept_positive`, plus ``also`` where ``before > 0``: the gradient if relu's own result was used, too."""
+    lib = _core_for(out)
+    if lib is None:
+        return twin.kept_positive(out, grad, scale) + twin.kept_positive(before, also, 1.0)
+    out, grad, before, also = (tensor.contiguous() for tensor in (out, grad, before, also))
+    result = torch.empty_like(grad)
+    getattr(lib, f"both_positive_{_SUFFIX[out.dtype]}")(
+        *(_int(out.numel()), _ptr(out), _ptr(grad), _FLOAT[out.dtype](scale), _ptr(before), _ptr(also), _ptr(result)),
+        torch.get_num_threads(),
     )
     return result
 

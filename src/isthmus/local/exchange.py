@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,8 +18,20 @@ if TYPE_CHECKING:
     from isthmus.local.graph import LocalGraph
 
 
-def aggregate(graph: LocalGraph, x: Tensor, norm: str, site: int, exact: bool) -> Tensor:
-    return _Aggregate.apply(x, graph, norm, site, exact)
+Mask = tuple[int, float]  # of a dropout: its stream and probability
+
+
+def aggregate(
+    graph: LocalGraph,
+    x: Tensor,
+    norm: str,
+    site: int,
+    exact: bool,
+    sent: Tensor | None = None,
+    mask: Mask | None = None,
+) -> Tensor:
+    """P_inner X + P_halo X_halo, [n, F]. Others read ``sent`` [n, F] instead of X, and drop it out by ``mask``."""
+    return _Aggregate.apply(x, sent, graph, norm, site, exact, mask)
 
 
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
@@ -45,6 +58,11 @@ def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> Tens
     return (_ReluDropout if relu else _Dropout).apply(x, nodes, stream, p)
 
 
+def dropout_both(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> tuple[Tensor, Tensor]:
+    """The rows after dropout, and before it (but after relu, if asked)."""
+    return _ReluDropoutBoth.apply(x, nodes, stream, p) if relu else (_Dropout.apply(x, nodes, stream, p), x)
+
+
 class _Aggregate(Function):
     """Z = P_inner X + P_halo X_halo, with halo rows as the channel gives them; the gradient takes the same way back.
 
@@ -52,29 +70,46 @@ class _Aggregate(Function):
     """
 
     @staticmethod
-    def forward(ctx, x, graph, name, site, exact):
+    def forward(ctx, x, sent, graph, name, site, exact, mask):
         edges = graph.whole if exact else graph.edges
         norm = edges.norm(name, x.dtype)
-        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.dtype = graph, edges, norm, site, exact, x.dtype
+        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
+        ctx.apart = sent is not None
         rows, overlap = graph.as_rows(x), graph.savings.overlap
-        channel = _post_rows(graph, rows, site, exact, "embeddings" if x.requires_grad else "features")
+        leaving = graph.as_rows(sent) if ctx.apart else rows
+        channel = _post_rows(graph, leaving, site, exact, "embeddings" if x.requires_grad else "features")
         arrived = None if overlap else channel.take(graph.step)
         out = edges.aggregate_inner(rows, norm)
         if overlap:
             arrived = channel.take(graph.step)
         if arrived is not None:
-            edges.aggregate_halo(arrived, norm, out)
-        graph.wires.measure(channel, rows, edges, arrived)
+            halo = arrived
+            if mask is not None:
+                halo = graph.as_rows(kernels.dropout(arrived.to(x.dtype), edges.halo_nodes, *mask))
+            edges.aggregate_halo(halo, norm, out)
+        graph.wires.measure(channel, leaving, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
         rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
-        leaving = channel.outbox(edges.num_halo, grad.shape[1], ctx.dtype)
+        leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(rows, norm, leaving)
-        out = _return_gradients(graph, edges, channel, leaving, lambda: edges.spread_inner(rows, norm))
-        return out, None, None, None, None
+        if ctx.mask is not None:
+            kernels.dropout(leaving, edges.halo_nodes, *ctx.mask, out=leaving)
+        own = partial(edges.spread_inner, rows, norm)
+        if not ctx.apart:
+            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 6
+        inner: list[Tensor] = []
+
+        def home() -> Tensor:
+            """Made while gradients are under way, like the inner half."""
+            inner.append(own())
+            return torch.zeros_like(inner[0])
+
+        back = _return_gradients(graph, edges, channel, leaving, home)
+        return inner[0], back, *[None] * 5
 
 
 class _Halo(Function):
@@ -179,6 +214,32 @@ class _ReluDropout(Function):
     def backward(ctx, grad):
         (out,) = ctx.saved_tensors
         return kernels.kept_positive(out, grad, ctx.scale), None, None, None
+
+
+class _ReluDropoutBoth(Function):
+    """The same, with relu's own result, which has a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x, nodes, stream, p):
+        ctx.set_materialize_grads(False)
+        ctx.scale = 1.0 / (1.0 - p)
+        before = torch.relu(x)
+        after = kernels.dropout(before, nodes, stream, p)
+        ctx.save_for_backward(after, before)
+        return after, before
+
+    @staticmethod
+    def backward(ctx, grad, also):
+        after, before = ctx.saved_tensors
+        if grad is None or also is None:  # one of them was not used
+            grad = (
+                kernels.kept_positive(before, also, 1.0)
+                if grad is None
+                else kernels.kept_positive(after, grad, ctx.scale)
+            )
+        else:
+            grad = kernels.both_positive(after, grad, ctx.scale, before, also)
+        return grad, None, None, None
 
 
 def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:

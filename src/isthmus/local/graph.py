@@ -91,23 +91,33 @@ class LocalGraph:
 
     # What a model calls
 
-    def aggregate(self, x: Tensor, norm: str = "gcn", through: Tensor | None = None) -> Tensor:
+    def aggregate(
+        self, x: Tensor, norm: str = "gcn", through: Tensor | None = None, sent: Tensor | None = None
+    ) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
         .. math:: gcn: \sum_{j \in N(i) \cup i} \frac{x_j}{\sqrt{(d_i + 1)(d_j + 1)}}, \quad
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
-        result will be multiplied by: samplers that go by the size of rows take it into account.
+        result will be multiplied by: samplers that go by the size of rows take it into account. While training, other
+        workers read ``sent`` [n, F] instead of x, if it is given.
         """
         self._check_rows(x)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
-        halo = self._halo_apart(x, site, norm, through)
-        if halo is not None:
-            return exchange.combine(self, x, halo, norm)
-        return exchange.aggregate(self, x, norm, site, exact=not self.training)
+        if not self.training:
+            return exchange.aggregate(self, x, norm, site, exact=True)
+        late = self._dropped if self.was_dropped(x) else None
+        mask = None
+        if late is not None:
+            sent, mask = late.before, (late.stream, late.p)
+        source = x if sent is None else sent
+        self.drawing.look(source, through, norm)
+        if self.is_fixed(source):
+            return exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
+        return exchange.aggregate(self, x, norm, site, False, sent, mask)
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
@@ -116,10 +126,16 @@ class LocalGraph:
         if self.is_fixed(x) and self.features is None:
             rows, picked = self._fixed_halo(site), self.edges.picked
             return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
-        halo = self._halo_apart(x, site, "sum", None)
-        if halo is not None:
-            return torch.cat([x, halo])
-        return exchange.halo(self, x, site, exact=not self.training)
+        if not self.training:
+            return exchange.halo(self, x, site, exact=True)
+        late = self._dropped if self.was_dropped(x) else None
+        source = x if late is None else late.before
+        self.drawing.look(source, None, "sum")
+        if self.is_fixed(source):
+            return torch.cat([x, self._fixed_rows(source, site, late)])
+        if late is None:
+            return exchange.halo(self, x, site, exact=False)
+        return torch.cat([x, self._drop_halo(exchange.fetch(self, source, site), late)])
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -135,13 +151,19 @@ class LocalGraph:
         cached = self.features is not None and self.is_fixed(x)
         if not (p and self.training and (self.policy.forward.mixes_steps or cached)):
             return exchange.dropout(x, self.nodes, stream, p, relu)
-        before = torch.relu(x) if relu else x
-        self._dropped = Dropped(exchange.dropout(before, self.nodes, stream, p, False), before, stream, p)
+        self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, stream, p, relu), stream, p)
         return self._dropped.after
 
     def was_dropped(self, x: Tensor) -> bool:
         """Whether x is the last result of `dropout`, and must be exchanged as it was before that."""
         return self._dropped is not None and x is self._dropped.after
+
+    def sent_in_full(self, x: Tensor) -> Tensor | None:
+        """x before dropout, if what is made of that may be sent: readers of a pipeline then use, of a row that is some
+        steps old, the mean over all masks. None where x itself is to be sent, or to be dropped out by its readers."""
+        if self._dropped is None or not self.was_dropped(x) or not self.policy.forward.delay:
+            return None
+        return None if self.is_fixed(self._dropped.before) else self._dropped.before
 
     def wants_as_is(self, x: Tensor) -> bool:
         """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
@@ -232,23 +254,18 @@ class LocalGraph:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
-    def _halo_apart(self, x: Tensor, site: int, norm: str, through: Tensor | None) -> Tensor | None:
-        """Halo rows that take a way of their own while training: features of a cache, rows to be dropped out here."""
-        if not self.training:
-            return None
-        late = self._dropped if self.was_dropped(x) else None
-        source = x if late is None else late.before
-        self.drawing.look(source, through, norm)
-        if self.is_fixed(source) and self.features is not None:
+    def _fixed_rows(self, source: Tensor, site: int, late: Dropped | None) -> Tensor:
+        """Rows of the halo that never change, as this step's graph reads them: from the cache, or kept here."""
+        if self.features is not None:
             halo = self.features.rows(source, site, self.step)
-        elif late is None:
-            return None
-        elif self.is_fixed(source):
-            rows = self._fixed_halo(site)[self.num_inner :]
-            halo = rows if self.edges.picked is None else rows[self.edges.picked]
         else:
-            halo = exchange.fetch(self, source, site)
-        return halo if late is None else exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
+            rows, picked = self._fixed_halo(site)[self.num_inner :], self.edges.picked
+            halo = rows if picked is None else rows[picked]
+        return halo if late is None else self._drop_halo(halo, late)
+
+    def _drop_halo(self, halo: Tensor, late: Dropped) -> Tensor:
+        """What `dropout` did to inner rows."""
+        return exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
 
     def _fixed_halo(self, site: int) -> Tensor:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""

@@ -10,7 +10,7 @@ namespace {
 
 // Everything by value and 32 bits wide like the hash: then the loop runs in vectors.
 template <typename T>
-inline void dropout_row(const T* __restrict from, T* __restrict to, int width, uint64_t key, uint32_t threshold, T scale,
+inline void dropout_row(const T* from, T* to, int width, uint64_t key, uint32_t threshold, T scale,
                         T floor) {
   const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
 #pragma omp simd
@@ -37,6 +37,15 @@ void kept_positive(int64_t count, const T* out, const T* grad, T scale, T* to, i
   for (int64_t i = 0; i < count; ++i) to[i] = out[i] > T(0) ? grad[i] * scale : T(0);
 }
 
+// The same where relu's own result, `before`, was used too, and has the gradient `also`.
+template <typename T>
+void both_positive(int64_t count, const T* out, const T* grad, T scale, const T* before, const T* also, T* to,
+                   int threads) {
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = (out[i] > T(0) ? grad[i] * scale : T(0)) + (before[i] > T(0) ? also[i] : T(0));
+}
+
 }  // namespace
 }  // namespace isthmus
 
@@ -47,6 +56,10 @@ void kept_positive(int64_t count, const T* out, const T* grad, T scale, T* to, i
   }                                                                                                                  \
   ISTHMUS_API void kept_positive_##SUFFIX(int64_t count, const T* out, const T* grad, T scale, T* to, int threads) { \
     isthmus::kept_positive<T>(count, out, grad, scale, to, threads);                                                 \
+  }                                                                                                                  \
+  ISTHMUS_API void both_positive_##SUFFIX(int64_t count, const T* out, const T* grad, T scale, const T* before,      \
+                                          const T* also, T* to, int threads) {                                       \
+    isthmus::both_positive<T>(count, out, grad, scale, before, also, to, threads);                                   \
   }
 
 ISTHMUS_DROPOUT(f32, float)
