@@ -275,13 +275,3 @@ def test_doctor(isthmus, monkeypatch):
     assert json.loads(said.splitlines()[-1])["backend"] in ("gloo", "nccl")
     monkeypatch.setattr("isthmus.kernels.native.path", lambda: None)
     assert "C++" in isthmus("doctor")[1]
-
-
-COMMANDS = ("partition", "inspect", "train", "verify", "predict", "compare", "testbed", "doctor")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_an_example(isthmus, command):
-    status, said, _ = isthmus(command, "--help")
-    assert status == 0
-    assert f"Example: isthmus {command}" in said
