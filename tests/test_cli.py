@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, npz
 from safetensors.torch import load_file
 
 from isthmus import cli
@@ -40,20 +40,6 @@ def isthmus(monkeypatch, capsys, tmp_path):
         return status, said.out, said.err
 
     return run
-
-
-def npz(path: Path, **changes) -> Path:
-    graph = community_graph()
-    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    content = {
-        "edge_index": np.stack([graph.indices, targets]),
-        "x": graph.x.astype(np.float32),
-        "y": graph.y,
-        **{name: getattr(graph, name)[:, 0] for name in ("train_mask", "val_mask", "test_mask")},
-        **changes,
-    }
-    np.savez(path, **content)
-    return path
 
 
 def test_from_a_file_to_a_trained_model(isthmus, tmp_path):
