@@ -18,7 +18,7 @@ from isthmus.partition import partition
 from isthmus.recipes import find
 from isthmus.recipes.given import given
 
-RUN = [*RECIPE_PAGES, ROOT / "docs" / "recipes.md", ROOT / "docs" / "faq.md"]
+RUN = [*RECIPE_PAGES, *(ROOT / "docs" / name for name in ("recipes.md", "variance.md", "faq.md"))]
 COMMANDS = typer.main.get_command(app).commands
 
 
