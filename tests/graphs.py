@@ -53,3 +53,18 @@ def community_graph(
 
 def cut(graph: Graph, parts: int, method: str, folder: Path, **options) -> Book:
     return partition(graph, parts, method, out=folder / f"{method}-{parts}", **options)
+
+
+def npz(path: Path, **changes) -> Path:
+    """An input file of such a graph, with some keys as the caller wants them."""
+    graph = community_graph()
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    content = {
+        "edge_index": np.stack([graph.indices, targets]),
+        "x": graph.x.astype(np.float32),
+        "y": graph.y,
+        **{name: getattr(graph, name)[:, 0] for name in ("train_mask", "val_mask", "test_mask")},
+        **changes,
+    }
+    np.savez(path, **content)
+    return path

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, npz
 from safetensors.torch import load_file
 
 from isthmus import cli
@@ -40,20 +40,6 @@ def isthmus(monkeypatch, capsys, tmp_path):
         return status, said.out, said.err
 
     return run
-
-
-def npz(path: Path, **changes) -> Path:
-    graph = community_graph()
-    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    content = {
-        "edge_index": np.stack([graph.indices, targets]),
-        "x": graph.x.astype(np.float32),
-        "y": graph.y,
-        **{name: getattr(graph, name)[:, 0] for name in ("train_mask", "val_mask", "test_mask")},
-        **changes,
-    }
-    np.savez(path, **content)
-    return path
 
 
 def test_from_a_file_to_a_trained_model(isthmus, tmp_path):
@@ -275,13 +261,3 @@ def test_doctor(isthmus, monkeypatch):
     assert json.loads(said.splitlines()[-1])["backend"] in ("gloo", "nccl")
     monkeypatch.setattr("isthmus.kernels.native.path", lambda: None)
     assert "C++" in isthmus("doctor")[1]
-
-
-COMMANDS = ("partition", "inspect", "train", "verify", "predict", "compare", "testbed", "doctor")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_an_example(isthmus, command):
-    status, said, _ = isthmus(command, "--help")
-    assert status == 0
-    assert f"Example: isthmus {command}" in said

@@ -62,9 +62,3 @@ def test_what_is_wrong_is_one_line_and_status_2(report, tmp_path, arguments, wor
     assert (status, said, complaint.count("\n")) == (2, "", 1)
     assert words in complaint
     assert not list(tmp_path.rglob("*.html"))
-
-
-def test_help_shows_an_example(report):
-    status, said, _ = report("--help")
-    assert status == 0
-    assert "Example: isthmus report" in said

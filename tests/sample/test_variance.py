@@ -232,9 +232,3 @@ def test_what_is_wrong_is_one_line_and_status_2(variance, tmp_path, arguments, w
     status, said, complaint = variance(*arguments)
     assert (status, said, complaint.count("\n")) == (2, "", 1)
     assert words in complaint
-
-
-def test_help_shows_an_example(variance):
-    status, said, _ = variance("--help")
-    assert status == 0
-    assert "Example: isthmus variance" in said

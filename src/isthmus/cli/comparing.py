@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isthmus.cli.network import Link, quiet_torch
-from isthmus.cli.shared import Json, Source, app, err, load_graph, out, report_progress, show
+from isthmus.cli.shared import Json, Source, app, err, load_graph, of_run, of_workers, out, report_progress, show
 from isthmus.cli.training import train
 from isthmus.errors import InputError
 
@@ -48,17 +48,17 @@ def compare(
     recipes: Annotated[
         str, typer.Option(help='By commas, each with its own options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
     ] = "vanilla, exact, bns, pipegcn",
-    workers: Annotated[int | None, typer.Option(help="Default: one per part; 4 for a graph not yet cut.")] = None,
+    workers: Annotated[int | None, of_workers(help="Default: one per part; 4 for a graph not yet cut.")] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each recipe: seeds 0, 1, …")] = 3,
     link: Link = None,
-    hosts: Annotated[int | None, typer.Option(help="With --link: among how many; default: one per worker.")] = None,
+    hosts: Annotated[int | None, of_workers(help="With --link: among how many; default: one per worker.")] = None,
     target: Annotated[
-        float | None, typer.Option(help="The score to reach; default: 99 % of the best that vanilla reached.")
+        float | None, typer.Option(help="The score to reach; default: 99 % of the best of vanilla.")
     ] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Default: the next of comparisons/1, comparisons/2, …")
+        Path | None, of_run("--out", help="Default: the next of comparisons/1, comparisons/2, …")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the finished runs in --out, do the others.")] = False,
+    resume: Annotated[bool, of_run("--resume", help="Keep the finished runs in --out, do the others.")] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:

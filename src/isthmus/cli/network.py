@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from isthmus.cli.shared import Json, app, err, show
+from isthmus.cli.shared import Json, app, err, of_workers, show
 from isthmus.errors import InputError
 
 if TYPE_CHECKING:
     from isthmus.testbed import Testbed
 
-Link = Annotated[str | None, typer.Option(help="Rate of every host's link, such as 300mbit or 1gbit; needs root.")]
+Link = Annotated[str | None, of_workers(help="Rate of every host's link, such as 300mbit or 1gbit; needs root.")]
 
 
 @app.command("testbed", context_settings={"allow_interspersed_args": False})
 def bed(
     command: Annotated[list[str] | None, typer.Argument(help="Run on every host; default: wait for Ctrl-C.")] = None,
-    hosts: Annotated[int, typer.Option(help="How many.")] = 2,
+    hosts: Annotated[int, of_workers(help="How many.")] = 2,
     link: Link = "1gbit",
-    workers_per_host: Annotated[int, typer.Option(help="Times that the command runs on each host.")] = 1,
+    workers_per_host: Annotated[int, of_workers(help="Times that the command runs on each host.")] = 1,
     sweep: Annotated[bool, typer.Option("--sweep", help="Only remove what killed testbeds have left.")] = False,
     as_json: Json = False,
 ) -> None:

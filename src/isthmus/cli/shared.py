@@ -10,29 +10,38 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from isthmus.cli.help import REST, Commands, group
+
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-app = typer.Typer(
+app = Commands(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Train graph neural networks across machines, over narrow links.",
+    help="Train graph neural networks across machines, over narrow links.\n\n"
+    "Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage",
 )
 out, err = Console(), Console(stderr=True)
+of_recipe, of_model, of_learning = group("Recipe"), group("Model"), group("Learning")
+of_cutting, of_workers, of_run = group("Cutting"), group("Workers"), group("Run")
+of_the_rest = group(REST)
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of json, last on stdout.")]
+Json = Annotated[bool, of_the_rest("--json", help="Print the result as one line of json, last on stdout.")]
 Source = Annotated[
-    str, typer.Argument(help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME or synthetic:NAME@SCALE.")
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME, synthetic:NAME@SCALE."
+    ),
 ]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Add the missing direction of every edge.")]
-Directed = Annotated[bool, typer.Option("--directed", help="Keep one-directional edges as they are.")]
-Seed = Annotated[int, typer.Option(help="Of every random draw.")]
-Method = Annotated[str, typer.Option(help="metis, ldg, random or blocks.")]
-Workers = Annotated[int | None, typer.Option(help="Default: one per part; fewer take several parts each.")]
-Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for another before it gives up.")]
-Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
+Undirected = Annotated[bool, of_cutting("--undirected", help="Add the missing direction of every edge.")]
+Directed = Annotated[bool, of_cutting("--directed", help="Keep one-directional edges as they are.")]
+Seed = Annotated[int, of_the_rest(help="Of every random draw.")]
+Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
+Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
+Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]
+Threads = Annotated[int | None, of_workers(help="Per worker; default: this machine's cores shared out.")]
 
 
 def load_graph(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:

@@ -85,7 +85,7 @@ def variance(
     width: Annotated[int, typer.Option(help="Of the rows that are aggregated.")] = 64,
     norm: Annotated[str, typer.Option(help="Of the aggregation: mean, gcn or sum.")] = "mean",
     features: Annotated[
-        str, typer.Option(help="own: the graph's, projected, through relu; random: rows of log-normal lengths.")
+        str, typer.Option(help="own: the graph's, projected, through relu; random: of log-normal lengths.")
     ] = "own",
     samplers: Annotated[
         str | None, typer.Option(help="Some of independent,coupled,optimal-boundary,boundary,boundary-edge.")

@@ -1,0 +1,76 @@
+"""The pages of the documentation, and the tables that some of them must have because the code says so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from isthmus.comm import Add, Every, Gap, Keep, Smooth, Stages
+from isthmus.recipes import find
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RECIPE_PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def recipes_of(page: Path) -> list[str]:
+    """The recipes that a page is about: those in its title."""
+    return re.findall(r"`([^`]+)`", page.read_text().splitlines()[0])
+
+
+def options_table(names: list[str]) -> str:
+    """Every option of these recipes, its default and its meaning."""
+    rows = []
+    for name in names:
+        for option, about in find(name).options.items():
+            default = "none" if about.default is None else str(about.default).lower()
+            rows.append((name, f"`{option}`", (default, about.help)))
+    return _table("| option | default | |", names, rows)
+
+
+def channel_table(names: list[str]) -> str:
+    """The stages of both directions of the channel, with the options at their defaults."""
+    rows = []
+    for name in names:
+        policy = find(name).policy()
+        for direction, stages in (("features", policy.forward), ("gradients", policy.backward)):
+            rows.append((name, direction, _words(stages, policy.sampler is not None)))
+    return _table("| | select | encode | wait | merge |", names, rows)
+
+
+def _table(head: str, names: list[str], rows: list[tuple[str, str, tuple[str, ...]]]) -> str:
+    """Rows of (recipe, what, cells); a row says whose it is where not all recipes have it, and those come first."""
+    owners: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, what, cells in rows:
+        owners.setdefault((what, cells), []).append(name)
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    for (what, cells), of in sorted(owners.items(), key=lambda item: item[1] == names):
+        whose = "" if of == names else " of " + ", ".join(f"`{name}`" for name in of)
+        lines.append(f"| {what}{whose} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
+    match stages.select:
+        case Every():
+            select = "all, every `bound` + 1 steps" + (", in turns" if stages.select.staggered else "")
+        case Gap():
+            select = "all, if they moved by `bound`"
+        case _:
+            select = "drawn" if drawn else "whole blocks" if stages.ring else "all"
+    bits = "as is" if stages.encode.lossless else f"{stages.encode.bits} bits"
+    match stages.merge:
+        case Add():
+            merge, bits = "add", f"differences, {bits}"
+        case Keep():
+            merge = "keep the old"
+        case Smooth():
+            merge = "smooth"
+        case _:
+            merge = "replace"
+    clipped = "" if stages.clip is None else ", clipped"
+    return select, bits + clipped, "`staleness` steps" if stages.delay else "now", merge
