@@ -72,6 +72,7 @@ class Walk:
             seen.append(self.step(step))
             if step % 4 == 1:
                 self.evaluate(step)
+        self.graph.drain()
         return seen
 
     def step(self, step: int) -> Seen:
@@ -201,6 +202,7 @@ def test_features_may_be_read_twice_in_a_step(book):
             graph.begin(step)
             assert read_rightly(graph, x)
             assert aggregated_rightly(graph, x)
+        graph.drain()
 
     Hub(WORKERS).run(work)
 
@@ -217,6 +219,7 @@ def test_before_delayed_rows_arrive_only_kept_ones_are_there(book):
             there = (graph.features.cache.where_of >= 0)[graph.edges.picked] | torch.tensor(step >= 2)
             assert torch.equal(rows, planted(graph.halo_nodes) * there[:, None])
             found.append(there.double().mean())
+        graph.drain()
         return found
 
     for found in Hub(WORKERS).run(work):
@@ -272,6 +275,7 @@ def test_inclusion_hits_most(tmp_path):
             for step in range(20):
                 local_graph.begin(step)
                 local_graph.aggregate(x, "gcn")
+            local_graph.drain()
             return ledger.cache_hits, ledger.cache_misses
 
         hits, misses = np.sum(Hub(2).run(work), axis=0)

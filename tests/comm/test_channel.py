@@ -39,8 +39,8 @@ def watched(transport):
     """Fails if memory that is being sent is written to before the transfer was waited for."""
     plain = transport._exchange
 
-    def exchange(send, recv, where):
-        pending, copies = plain(send, recv, where), [tensor.clone() for tensor in send]
+    def exchange(send, recv, where, apart=False):
+        pending, copies = plain(send, recv, where, apart), [tensor.clone() for tensor in send]
         wait = pending._wait
 
         def check():

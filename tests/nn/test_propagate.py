@@ -30,7 +30,7 @@ def layer(book, policy: Policy, x: Tensor, weight: Tensor, by: Tensor) -> tuple[
         mine = x[graph.nodes].clone().requires_grad_()
         got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean")
         (got * by[graph.nodes]).sum().backward()
-        graph.wires.drain()
+        graph.drain()
         out[graph.nodes], gradient[graph.nodes] = got.detach(), mine.grad
         return transport.ledger.kinds["embeddings"]
 

@@ -57,11 +57,12 @@ class Transport(ABC):
     def exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
         """Sends ``send[q]`` to worker q and receives ``recv[q]`` from it, for every q; empty messages do not travel.
 
-        Returns at once. Both ends know the shapes; nothing but the rows travels.
+        Returns at once. Both ends know the shapes; nothing but the rows travels. Messages about rows ("ids") are short
+        and somebody waits for them: they do not queue behind rows that are under way.
         """
         for q in self.peers:
             self._count(where, q, len(send[q]), send[q])
-        return self._exchange(send, recv, where)
+        return self._exchange(send, recv, where, apart=where.kind == "ids")
 
     def all_reduce(self, tensor: Tensor, where: Where) -> Tensor:
         """Sum over the workers, in place, the same bits on each.

@@ -182,7 +182,7 @@ class _Run:
             if progress.step % every == 0 or over or self.stop.agreed:
                 self.save()
             if self.stop.agreed and not over:
-                self.graph.wires.drain()
+                self.graph.drain()
                 self.meet()  # nobody leaves before worker 0 has written
                 raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)
 
@@ -230,7 +230,7 @@ class _Run:
         self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
 
     def end(self) -> Result:
-        self.graph.wires.drain()
+        self.graph.drain()
         self.model.load_state_dict(self.best)
         summary = without_nan(self.summarise())
         self.record.end(summary)

@@ -250,6 +250,11 @@ class LocalGraph:
         if self.features is not None:
             self.features.restore(pieces["features"])
 
+    def drain(self) -> None:
+        """Waits for every transfer and every draw that is under way."""
+        self.wires.drain()
+        self.drawing.drain()
+
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,11 +27,25 @@ class Sampler(Protocol):
         """The probability that a halo node is read at all, float64 [h]."""
 
 
+@runtime_checkable
+class TwoPart(Protocol):
+    """A sampler whose draw is long, and needs the other workers only at its end."""
+
+    def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Any:
+        """What this worker can draw alone, in any thread."""
+
+    def finish(self, scene: Scene, step: int, prepared: Any) -> Edges: ...
+
+
 class Drawing:
-    """Draws a graph ``delay`` steps before it is used, and keeps it until then."""
+    """Draws a graph ``delay`` steps before it is used, and keeps it until then.
+
+    Of the one that is wanted next, a thread draws what it can beside the computing.
+    """
 
     def __init__(self, sampler: Sampler | None, scene: Scene, delay: int):
         self.sampler, self.scene, self.delay = sampler, scene, delay
+        self.ahead: tuple[int, Future] | None = None  # a step, and what is being prepared for it
         self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Edges] = {}
         self._measure: Measure | None = None
@@ -43,6 +58,7 @@ class Drawing:
         self._graphs = {at: edges for at, edges in self._graphs.items() if at >= step}
         if self.sampler.refresh and step % self.sampler.refresh == 0:
             self._measure = Measure(step)
+        self._prepare(step)
 
     def at(self, step: int) -> Edges:
         """The graph of a step."""
@@ -50,7 +66,7 @@ class Drawing:
             return self.scene.whole
         if step not in self._graphs:
             begun = time.perf_counter()
-            self._graphs[step] = self.sampler.draw(self.scene, step, self._sizes(step))
+            self._graphs[step] = self._draw(self.sampler, step)
             self.scene.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._graphs[step]
 
@@ -93,6 +109,28 @@ class Drawing:
             # A graph is drawn from what was known `delay` steps before its use.
             needed = [at for at, other in enumerate(self.known) if other.since <= sizes.since - self.delay]
             self.known = self.known[needed[-1] if needed else 0 :]
+
+    def _prepare(self, step: int) -> None:
+        """Begins what the next step will ask for; not if it goes by what this one measures."""
+        self.drain()
+        if isinstance(self.sampler, TwoPart) and self._measure is None:
+            wanted, threads = step + self.delay + 1, torch.get_num_threads()
+            about = (self.scene, wanted, self._sizes(wanted))
+            thread = ThreadPoolExecutor(1, "draw", initializer=torch.set_num_threads, initargs=(threads,))
+            self.ahead = wanted, thread.submit(self.sampler.prepare, *about)
+            thread.shutdown(wait=False)  # it ends with its work
+
+    def _draw(self, sampler: Sampler, step: int) -> Edges:
+        if self.ahead is None or self.ahead[0] != step or not isinstance(sampler, TwoPart):
+            return sampler.draw(self.scene, step, self._sizes(step))
+        prepared, self.ahead = self.ahead[1].result(self.scene.transport.timeout), None
+        return sampler.finish(self.scene, step, prepared)
+
+    def drain(self) -> None:
+        """Nothing is being drawn after this."""
+        if self.ahead is not None:
+            self.ahead[1].exception(self.scene.transport.timeout)
+            self.ahead = None
 
     def _sizes(self, step: int) -> Sizes | None:
         by_then = [sizes for sizes in self.known if sizes.since <= max(step - self.delay, 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.sample.drawn import Pattern
-from isthmus.sample.edges import Edges
+from isthmus.sample.edges import EdgeAttr, Edges
 from isthmus.sample.scene import Scene
 from isthmus.sample.sizes import SMALLEST, Sizes
 
@@ -25,6 +25,16 @@ class Levels:
     level: Tensor  # float64 [n]
     inner: Tensor  # float64 [n], values
     halo: Tensor  # float64 [h]
+
+
+class Kept(NamedTuple):
+    """What `Scene.with_edges` makes a graph of."""
+
+    halo: Pattern
+    halo_out: Pattern
+    inner: Pattern
+    inner_out: Pattern
+    edge_attr: EdgeAttr
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,10 @@ class Neighbours:
         return found
 
     def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
-        if self.rate == 1:
-            return scene.whole
+        return scene.whole if self.rate == 1 else self.finish(scene, step, self.prepare(scene, step, sizes))
+
+    def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Kept:
+        """The edges that this worker keeps."""
         whole, levels = scene.whole, self.levels(scene.whole, sizes)
         asked: dict[str, Any] = {"dtype": scene.dtype, "with_edges": whole.edge_attributes is not None}
         key = kernels.stream(scene.seed, step, _SALT)
@@ -97,7 +109,11 @@ class Neighbours:
             of_inner, of_halo = whole.attributes()
             attributes = of_inner[inner_kept], of_halo[halo_kept]
         inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
-        return scene.with_edges(step, halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
+        return Kept(halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
+
+    def finish(self, scene: Scene, step: int, prepared: Kept) -> Edges:
+        """The owners hear which rows are read."""
+        return scene.with_edges(step, *prepared)
 
     def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""

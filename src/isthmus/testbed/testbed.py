@@ -27,7 +27,9 @@ MTU = 9000  # jumbo frames: a plain TCP stream gets 99.3 % of the rate
 # What a link that was idle lets through at once: more makes short messages too fast, less makes long ones too slow on a
 # machine whose cores are busy (with 1, 3 and 10 ms a plain stream at 1gbit got 96, 98 and 99 %, five tasks to a core).
 BURST_SECONDS, LEAST_BURST = 2e-3, 20_000  # bytes: two frames and some room
-QUEUE = "50ms"  # what waits longer than this at a link is dropped
+# What waits at a link beyond this is dropped. A long queue would make short messages as late as the rows before them,
+# which neither a host nor the port of a switch does; a short one would lose too much when all send to one.
+QUEUE_SECONDS, LEAST_QUEUE = 10e-3, 200_000  # bytes
 
 
 class Testbed:
@@ -96,7 +98,8 @@ class Testbed:
         ip("-n", self.switch, "link", "add", port, "mtu", str(MTU), "type", "veth", "peer", *own)
         ip("-n", host.name, "address", "add", f"{host.address}/16", "dev", INTERFACE)
         burst = max(LEAST_BURST, round(self.rate / 8 * BURST_SECONDS))
-        limit = ("rate", f"{self.rate:.0f}bit", "burst", f"{burst}b", "latency", QUEUE)
+        queue = burst + max(LEAST_QUEUE, round(self.rate / 8 * QUEUE_SECONDS))
+        limit = ("rate", f"{self.rate:.0f}bit", "burst", f"{burst}b", "limit", f"{queue}b")
         for namespace, interface in ((self.switch, port), (host.name, INTERFACE)):
             tc("-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", *limit)
         ip("-n", self.switch, "link", "set", port, "master", BRIDGE, "up")
