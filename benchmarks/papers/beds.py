@@ -12,8 +12,7 @@ WORKERS = 4
 
 @dataclass(frozen=True)
 class Bed:
-    """A synthetic graph, and a SAGE of the published depth with layer norm, as the papers' programs have it. Its width
-    is one that two cores compute in a tenth of a second."""
+    """A synthetic graph, and a SAGE on it that two cores compute in a tenth of a second and that learns in 60 steps."""
 
     graph: str
     scales: tuple[float, float, float]  # one for each size
@@ -26,7 +25,7 @@ class Bed:
         return f"synthetic:{self.graph}@{self.scales[size.place]:g}"
 
     def config(self, steps: int, eval_every: int) -> TrainConfig:
-        shape = ModelConfig("sage", self.layers, self.hidden, dropout=self.dropout, layer_norm=True)
+        shape = ModelConfig("sage", self.layers, self.hidden, dropout=self.dropout)
         return TrainConfig(shape, steps=steps, eval_every=eval_every, lr=0.01)
 
 
@@ -54,10 +53,10 @@ SIZES = {
 BEDS = {
     bed.graph: bed
     for bed in (
-        Bed("reddit", (0.01, 0.02, 0.1), 4, 128, 0.5, "4 × 256"),
+        Bed("reddit", (0.01, 0.025, 0.1), 3, 128, 0.5, "4 × 256"),
         Bed("products", (0.002, 0.005, 0.05), 3, 128, 0.3, "3 × 128"),
-        Bed("yelp", (0.004, 0.008, 0.05), 4, 128, 0.1, "4 × 512"),
-        Bed("flickr", (0.02, 0.06, 0.5), 3, 64, 0.5, "not stated"),
-        Bed("amazon", (0.001, 0.003, 0.03), 3, 64, 0.5, "not stated"),
+        Bed("yelp", (0.004, 0.01, 0.05), 2, 256, 0.1, "4 × 512"),
+        Bed("flickr", (0.02, 0.06, 0.5), 2, 64, 0.5, "not stated"),
+        Bed("amazon", (0.001, 0.003, 0.03), 2, 64, 0.1, "not stated"),
     )
 }

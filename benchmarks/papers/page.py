@@ -126,8 +126,8 @@ def page(paper: Paper, results: Results, command: str) -> str:
     parts = [
         f"# {paper.title}: its tables, done again",
         f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread. Published figures: {paper.hardware}. "
-        "Hardware and graphs differ, so ratios to the same base are compared, not seconds. Methods run as published "
-        "(`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
+        "Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
+        "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
         f"waits for three quarters of a step; scores and bytes are of {size.learning_steps} steps without a limit, "
         "seed 0, best validation step.",
