@@ -120,7 +120,7 @@ FIGURE_5 = Table(
     "p = 1",
     GRAPHS[:2],
     (
-        Column("communication, of a step", "wait_share"),
+        Column("communication and reduce, of a step", "wait_share"),
         Column("computing", "compute", "share"),
         Column("communication", "wait", "share", published_ratio=True),
         Column("reduce", "reduce", "share"),
@@ -131,9 +131,9 @@ FIGURE_5 = Table(
         _row("p = 0.01", P_100, (None, None, (0.07, 0.26), None), (None, None, (0.09, 0.17), None)),
     ),
     """
-    Links were chosen so that p = 1 waits for 75 % of a step, reduce included, on this machine; the published
-    shares are those of PCIe. What is left of communication at p = 0.01 is not transfer but waiting for workers
-    that are not there yet (four workers share two cores) and the latency of messages.
+    Links were chosen so that p = 1 waits for 75 % of a step, reduce included; the published shares leave
+    it out, and are those of PCIe. At p = 0.01 hardly any rows cross: what is left should be waiting for workers that
+    are not there yet (four of them share two cores) and the latency of messages.
 
     The published text has no figures for p = 0.1; the bars are in the figure only.
     """,

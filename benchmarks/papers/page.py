@@ -130,7 +130,8 @@ def page(paper: Paper, results: Results, command: str) -> str:
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
         f"waits for three quarters of a step; scores and bytes are of {size.learning_steps} steps without a limit, "
-        "seed 0, best validation step.",
+        "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
+        "were not measured one by one.",
         _setting(paper, results),
     ]
     for table in paper.tables:

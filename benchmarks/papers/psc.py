@@ -59,8 +59,8 @@ TABLE_2 = Table(
     The graphs are synthetic ones of the same shape at a small scale, trained for tens of steps instead of
     hundreds to thousands of iterations: scores are compared only with full-graph training on the same parts.
 
-    The paper's gains from sampling (up to 1.9 points on ogbn-products) are those of a regulariser in long
-    trainings that overfit. Short trainings do not overfit, and drawn graphs only make their gradients noisier: at
+    The paper's gains from sampling (up to 1.9 points on ogbn-products) look like those of a regulariser in long
+    trainings. Short trainings do not overfit, and drawn graphs only make their gradients noisier: at
     ε = 0.01 a node with few neighbours mostly reads none, which costs most on the sparse graphs, as in the paper
     on ogbn-products.
 
@@ -91,14 +91,15 @@ TABLE_3 = Table(
     has tens of cut edges, so at ε = 0.1 most rows still cross: the authors' own code sends 71 % of them on a
     dense graph of 20,000 nodes and gains 1.5–1.9×. Coupled draws (*here: psc-gcn, coupled*) fetch about a tenth.
 
-    Sampling also shortens aggregation. On GPUs that is most of computing; four workers on two cores spend much of
-    theirs in dense products, which sampling does not shorten, and drawing itself costs some.
+    Sampling also shortens aggregation, but not the dense products, in which four workers on two cores spend much of
+    their computing; and drawing itself costs some.
 
     Rows called *here* are this library's defaults: input features cross once per run, not in every step; narrow
     sides are exchanged where rows are fresh.
 
     Time to converge counts whole evaluations (every 4 steps), so it is coarse; stale rows cost some steps more,
-    which is a larger share of a short training than of the paper's 950–1400 iterations.
+    which is a larger share of a short training than of the paper's 375 to 1500 iterations (its time to converge
+    divided by that of one).
 
     GraphSAGE and GraphSAINT train on mini-batches (or in the paper's distributed version of the former on
     uniformly drawn neighbours); this library trains on the whole graph, so these rows have no figure of ours.
