@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos clean
+.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-psc bench-papers clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml setup.py constraints.txt $(CORE)
@@ -42,6 +42,14 @@ bench-accuracy: $(READY)  ## real graphs against published figures: make bench-a
 
 bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end with an undisturbed run, bit for bit
 	$(BIN)/python benchmarks/chaos.py
+
+PAPERS := PYTHONPATH=benchmarks $(BIN)/python -m papers
+
+bench-psc: $(READY)  ## tables II and III of PSC-GCN at a larger scale, beside the published ratios (needs root)
+	$(PAPERS) --only psc --tables "Table II,Table III" --size large $(ASK)
+
+bench-papers: $(READY)  ## the tables of four papers in minutes, beside the published ratios (needs root; ASK="--only bns")
+	$(PAPERS) $(ASK)
 
 clean:
 	rm -rf $(VENV) build runs src/*.egg-info src/isthmus/kernels/*.so

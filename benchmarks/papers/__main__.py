@@ -1,0 +1,81 @@
+"""The papers' tables, done again, with ours beside the published ratios (needs root: it makes narrow links).
+
+    PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus] [--tables "Table II,Table III"]
+                                           [--size quick|minutes|large] [--quick] [--out docs/results] [--work DIR]
+
+Writes a page and its numbers for each paper. --quick shows in two minutes that it works; its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from isthmus.errors import InputError, WorkerError
+from isthmus.testbed import tools
+from papers.beds import SIZES
+from papers.bns import BNS
+from papers.page import write
+from papers.pipegcn import PIPEGCN
+from papers.psc import PSC
+from papers.run import Bench
+from papers.sancus import SANCUS
+from papers.table import Paper
+
+PAPERS = {"psc": PSC, "bns": BNS, "pipegcn": PIPEGCN, "sancus": SANCUS}
+
+
+def chosen(only: str | None, tables: str | None) -> list[Paper]:
+    """The papers asked for, with the tables asked for."""
+    names = [name.strip() for name in only.split(",")] if only else list(PAPERS)
+    for name in names:
+        if name not in PAPERS:
+            raise InputError(f"no tables of {name!r}: --only takes {', '.join(PAPERS)}")
+    papers = [PAPERS[name] for name in names]
+    if tables is None:
+        return papers
+    wanted = [name.strip() for name in tables.split(",")]
+    known = [table.name for paper in papers for table in paper.tables]
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"no table {name!r}: --tables takes {', '.join(known)}")
+    kept = [replace(p, tables=tuple(table for table in p.tables if table.name in wanted)) for p in papers]
+    return [paper for paper in kept if paper.tables]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="papers, by commas: " + ", ".join(PAPERS))
+    parser.add_argument("--tables", help="tables, by commas; default: all of those papers")
+    parser.add_argument("--size", choices=SIZES, default="minutes")
+    parser.add_argument("--quick", action="store_const", dest="size", const="quick", help="the same as --size quick")
+    parser.add_argument("--out", type=Path, help="default: docs/results; runs/papers for --quick")
+    parser.add_argument("--work", type=Path, help="a new or empty folder to keep parts and runs in; default: temporary")
+    options = parser.parse_args()
+    papers = chosen(options.only, options.tables)
+    tools.check()  # before minutes of work
+    out = options.out or Path("runs/papers" if options.size == "quick" else "docs/results")
+    keep = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="isthmus-papers-")
+    with keep as work:
+        bench = Bench(SIZES[options.size], Path(work), lambda text: print(text, file=sys.stderr, flush=True))
+        results = bench.run(papers)
+    asked = {name: getattr(options, name) for name in ("only", "tables", "size")}
+    command = shlex.join(["python", "-m", "papers", *(f"--{name}={value}" for name, value in asked.items() if value)])
+    for paper in papers:
+        path = write(paper, results, command, out)
+        print(f"{path.read_text()}\nwrote {path}", flush=True)
+    print(f"{results.seconds / 60:.1f} minutes", file=sys.stderr)
+    if results.failed:
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (InputError, WorkerError) as error:
+        sys.exit(f"papers: {error}")

@@ -1,0 +1,170 @@
+"""The runs behind the tables. Times come from few steps on narrow links; scores from more steps without them: what is
+learnt does not depend on the link."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from isthmus import recipes
+from isthmus.comm import Hub
+from isthmus.engine import TrainConfig, train
+from isthmus.errors import WorkerError
+from isthmus.graph import load
+from isthmus.launch.compare import Plan, compare
+from isthmus.launch.entries import Entry, read_entries
+from isthmus.partition import Book, is_parts_folder, partition
+from isthmus.report import read_comparison
+from isthmus.testbed import written
+from papers import link
+from papers.table import Figures
+
+Tell = Callable[[str], None]
+ROWS = ("features", "embeddings", "gradients", "ids")  # bytes of these kinds are rows, or say which
+VANILLA = read_entries("vanilla")
+TRIES = 4  # of finding the link
+SHARE = 0.99  # of vanilla's best score: converged
+
+
+def parts(source: str, cut: str, workers: int, folder: Path) -> Book:
+    """The graph's parts in the folder, cut there if they are not yet."""
+    if not is_parts_folder(folder):
+        graph = load(source)
+        partition(graph, workers, cut, out=folder, objective="vol" if cut == "metis" else None)
+    return Book.read(folder)
+
+
+# On links
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The links that were chosen, and what `vanilla` does with and without them."""
+
+    rate: float  # bits per second
+    compute: float  # seconds of a step without a limit
+    step: float  # seconds of a step on the links
+    share: float  # of it spent waiting
+    busiest: float  # bytes of a step on the busiest link
+
+
+def calibrate(book: Book, config: TrainConfig, work: Path, tell: Tell) -> Narrow:
+    """Links on which `vanilla` waits for `link.AIM` of a step: by its computing and its bytes, then by trying."""
+    free = _vanilla(linked(book, VANILLA, config, None, work / "free", tell))
+    rate = link.rate_for(free["busiest"], free["step"])
+    tried: list[Narrow] = []
+    while len(tried) < TRIES and not any(link.near(narrow.share) for narrow in tried):
+        found = _vanilla(linked(book, VANILLA, config, rate, work / f"try-{len(tried)}", tell))
+        narrow = Narrow(rate, free["step"], found["step"], found["wait_share"] / 100, free["busiest"])
+        tell(f"links of {written(rate)}: vanilla waits for {narrow.share:.0%} of a step of {narrow.step * 1e3:.0f} ms")
+        tried.append(narrow)
+        rate = link.corrected(rate, narrow.share)
+    return min(tried, key=lambda narrow: abs(narrow.share - link.AIM))
+
+
+def _vanilla(found: dict[str, Figures]) -> Figures:
+    if "vanilla" not in found:
+        raise WorkerError("vanilla failed, and without it there is nothing to compare with")
+    return found["vanilla"]
+
+
+def linked(
+    book: Book, entries: Sequence[Entry], config: TrainConfig, rate: float | None, folder: Path, tell: Tell
+) -> dict[str, Figures]:
+    """Figures of each entry, by label; those that failed are missing, and `tell` has said why."""
+    config = replace(config, eval_every=config.steps)
+    narrow = None if rate is None else written(rate)
+    plan = Plan(entries, config, seeds=1, workers=book.num_parts, link=narrow, threads=1)
+    compare(plan, str(book.folder), folder, None, tell=tell)
+    runs = {one.label: run for one in read_comparison(folder).contenders for run in one.runs.values()}
+    return {label: _times(run.folder) | _noted(run.summary or {}) for label, run in runs.items()}
+
+
+def _times(run: Path) -> dict[str, float]:
+    """Seconds of a step by purpose, means over workers; the first step, which also prepares, is left out."""
+    workers = [
+        [json.loads(line) for line in file.read_text().splitlines()][1:]
+        for file in sorted(run.glob("worker-*.jsonl"), key=lambda file: int(file.stem.removeprefix("worker-")))
+    ]
+    seconds = [line["seconds"] for lines in workers for line in lines]
+    mean = {name: fmean(each[name] for each in seconds) for name in ("step", "compute", "wait", "reduce")}
+    return {
+        "step": fmean(median(line["seconds"]["step"] for line in lines) for lines in workers),
+        "mean_step": mean["step"],
+        "compute": mean["compute"],
+        "wait": mean["wait"],
+        "reduce": mean["reduce"],
+        "wait_share": 100 * (mean["wait"] + mean["reduce"]) / mean["step"],
+        "busiest": busiest([[line["links"] for line in lines] for lines in workers]),
+    }
+
+
+def busiest(links: Sequence[Sequence[Sequence[Any]]]) -> float:
+    """The most bytes that a worker sends or receives in a mean step; links[worker][step] as in worker-K.jsonl.
+
+    Sums over all workers (peer -1) go round a ring: what a worker sends it receives as well.
+    """
+    sent, received = [0.0] * len(links), [0.0] * len(links)
+    for rank, steps in enumerate(links):
+        for *_, peer, _, size in (one for step in steps for one in step):
+            sent[rank] += size / len(steps)
+            received[rank if peer < 0 else peer] += size / len(steps)
+    return max(*sent, *received)
+
+
+def _noted(summary: dict[str, Any]) -> dict[str, float]:
+    found = {"memory": summary["memory_peak_bytes"] - summary["workers"] * _idle()}
+    if summary.get("hit_rate") is not None:
+        found["hit_rate"] = 100 * summary["hit_rate"]
+    return found
+
+
+_IDLE: list[int] = []
+
+
+def _idle() -> int:
+    """The peak memory of a worker that has only been started, in bytes."""
+    if not _IDLE:
+        code = "import isthmus.launch.job; from isthmus.engine import record; print(record.memory_peak_bytes())"
+        said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+        _IDLE.append(int(said.stdout))
+    return _IDLE[0]
+
+
+# Without links
+
+
+@dataclass(frozen=True)
+class Learnt:
+    figures: Figures
+    curve: list[tuple[int, float]]  # (step, validation score)
+
+
+def learn(book: Book, entry: Entry, config: TrainConfig) -> Learnt:
+    """A whole training, its workers threads of this process."""
+    policy = recipes.find(entry.recipe).policy(entry.options)
+    curve: list[tuple[int, float]] = []
+
+    def note(line: dict[str, Any]) -> None:
+        if "val" in line:
+            curve.append((line["step"], line["val"]))
+
+    def work(transport: Any) -> dict[str, Any]:
+        watch = note if transport.rank == 0 else None
+        return train(book, config, transport, policy=policy, watch=watch).summary
+
+    summary = Hub(book.num_parts).run(work)[0]
+    sent = sum(summary["bytes_per_step"][kind] for kind in ROWS)
+    return Learnt({"score": 100 * summary["test"]["score"], "sent": sent}, curve)
+
+
+def steps_to(curve: Sequence[tuple[int, float]], base: Sequence[tuple[int, float]]) -> int | None:
+    """The first step whose score is `SHARE` of the base's best; None if there is none."""
+    target = SHARE * max(score for _, score in base)
+    return next((step for step, score in curve if score >= target), None)

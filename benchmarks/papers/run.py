@@ -1,0 +1,117 @@
+"""All runs of some papers: each once, whatever number of tables shows it, those of one graph together."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from isthmus.errors import InputError, WorkerError
+from isthmus.launch.entries import read_entries
+from isthmus.partition import Book
+from papers import measure
+from papers.beds import BEDS, WORKERS, Bed, Size
+from papers.table import CUT, LEARNT, LINKED, Figures, Key, Paper
+
+VANILLA = "vanilla"
+Needs = dict[str, dict[str, dict[str, list[str]]]]  # graph → cut → source → entries
+
+
+@dataclass
+class Results:
+    """What was measured, and on what."""
+
+    size: Size
+    figures: dict[Key, Figures] = field(default_factory=dict)
+    books: dict[tuple[str, str], Book] = field(default_factory=dict)  # by graph and cut
+    links: dict[str, measure.Narrow] = field(default_factory=dict)  # by graph
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def needed(papers: Iterable[Paper], size: Size) -> Needs:
+    """Every run that the tables ask for, once; `vanilla` comes first, since it is the unit of the others."""
+    found: Needs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for paper in papers:
+        for table in paper.tables:
+            for (graph, cut, entry), source in table.needs(size.graphs):
+                entries = found[graph][cut][source]
+                if source != CUT and not entries:
+                    entries.append(VANILLA)
+                if entry not in entries:
+                    entries.append(entry)
+    return found
+
+
+@dataclass
+class Bench:
+    size: Size
+    work: Path  # parts and runs
+    tell: measure.Tell
+
+    def run(self, papers: Iterable[Paper]) -> Results:
+        begun, results = time.monotonic(), Results(self.size)
+        torch.set_num_threads(1)
+        for graph, cuts in needed(papers, self.size).items():
+            for cut in sorted(cuts):  # metis before random: the links are chosen on it
+                self.measure(BEDS[graph], cut, cuts[cut], results)
+        results.seconds = time.monotonic() - begun
+        return results
+
+    def measure(self, bed: Bed, cut: str, asked: dict[str, list[str]], results: Results) -> None:
+        """Everything about one cut of one graph."""
+        book = measure.parts(bed.source(self.size), cut, WORKERS, self.work / bed.graph / cut)
+        results.books[bed.graph, cut] = book
+        self.tell(f"{book.name}, {cut}: {book.nodes:,} nodes, {book.edges:,} edges")
+        halo = float(sum(part.halo for part in book.parts))
+        figures = {entry: {"halo": halo} for entries in asked.values() for entry in entries}
+        if asked.get(LINKED):
+            self.over_links(bed, book, asked[LINKED], figures, results)
+        if asked.get(LEARNT):
+            self.learn(bed, book, asked[LEARNT], figures, results)
+        results.figures |= {(bed.graph, cut, entry): found for entry, found in figures.items()}
+
+    def over_links(
+        self, bed: Bed, book: Book, asked: list[str], figures: dict[str, dict[str, float]], results: Results
+    ) -> None:
+        """Times. `vanilla` is measured first and last: all ratios hang on it, and a machine's speed drifts."""
+        config, work = bed.config(self.size.linked_steps, self.size.linked_steps), book.folder.parent
+        if bed.graph not in results.links:
+            results.links[bed.graph] = measure.calibrate(book, config, work / "links", self.tell)
+        rate, runs = results.links[bed.graph].rate, work / f"{book.folder.name}-runs"
+        entries = read_entries("; ".join(asked))
+        found = measure.linked(book, entries, config, rate, runs / "all", self.tell)
+        again = measure.linked(book, measure.VANILLA, config, rate, runs / "again", self.tell)
+        if VANILLA in found and VANILLA in again:
+            one, other = found[VANILLA], again[VANILLA]
+            self.tell(f"vanilla at the end: {other['step'] / one['step']:.2f} × its step at the beginning")
+            found[VANILLA] = {name: (one[name] + other[name]) / 2 for name in one}
+        for entry in asked:
+            figures[entry] |= found.get(entry, {})
+        results.failed += [f"{book.name}, over links: {entry}" for entry in asked if entry not in found]
+
+    def learn(
+        self, bed: Bed, book: Book, asked: list[str], figures: dict[str, dict[str, float]], results: Results
+    ) -> None:
+        """Scores, bytes, and with the times over links the time to converge."""
+        config = bed.config(self.size.learning_steps, self.size.eval_every)
+        base: list[tuple[int, float]] = []
+        for place, entry in enumerate(read_entries("; ".join(asked)), 1):
+            begun, title = time.monotonic(), f"learning {place}/{len(asked)} {entry.label}"
+            try:
+                learnt = measure.learn(book, entry, config)
+            except (InputError, WorkerError) as error:
+                results.failed.append(f"{book.name}: {entry.label}: {error}")
+                self.tell(f"{title}: failed: {error}")
+                continue
+            base = base or learnt.curve  # that of vanilla
+            mine = figures[entry.label]
+            mine |= learnt.figures
+            steps = measure.steps_to(learnt.curve, base)
+            if steps is not None and "step" in mine:
+                mine["converge"] = steps * mine["step"]
+            self.tell(f"{title}: {mine['score']:.2f} in {time.monotonic() - begun:.0f} s")
