@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-if TYPE_CHECKING:
-    from isthmus.graph import Graph
+from isthmus.console import err as err
+from isthmus.launch.place import detect
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Train graph neural networks across machines, over narrow links.",
 )
-out, err = Console(), Console(stderr=True)
+out = Console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of json, last on stdout.")]
 Source = Annotated[
@@ -35,21 +33,10 @@ Timeout = Annotated[float, typer.Option(help="Seconds that a worker waits for an
 Threads = Annotated[int | None, typer.Option(help="Per worker; default: this machine's cores shared out.")]
 
 
-def load_graph(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
-    from isthmus.graph import load
-
-    graph = load(source, undirected=undirected, directed=directed, progress=report)
-    for note in graph.notes:
-        err.print(f"note: {escape(note)}", soft_wrap=True)
-    return graph
-
-
-def report_progress(stage: str, done: int, total: int) -> None:
-    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
-    if err.is_terminal and total > 1:
-        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
-    elif done == 0:
-        err.print(f"{stage} …", highlight=False)
+def speaks() -> bool:
+    """Whether this process tells what came of a job: of joined workers only the first does."""
+    place = detect()
+    return place is None or place.rank == 0
 
 
 def show(result: dict[str, Any], table: Any, as_json: bool) -> None:
