@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from isthmus.graph.graph import Graph
 from isthmus.partition import Book, partition
@@ -53,3 +54,9 @@ def community_graph(
 
 def cut(graph: Graph, parts: int, method: str, folder: Path, **options) -> Book:
     return partition(graph, parts, method, out=folder / f"{method}-{parts}", **options)
+
+
+def whole_edges(graph: Graph) -> torch.Tensor:
+    """All edges as PyG writes them, int64 [2, E]."""
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Unpack
 
 from isthmus import recipes
@@ -31,11 +32,11 @@ def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     config = config_of(asked, recipe)
     if config.model.model not in MODELS:
         own_model(config.model.model)  # refused before any work is done
-    out = None if asked["out"] is None else os.fspath(asked["out"])
-    named = {name: asked[name] for name in ("resume", "threads", "timeout", "quiet", "restarts")}
+    named = {f.name: asked[f.name] for f in fields(Job) if f.name in asked}
+    named["out"] = None if asked["out"] is None else os.fspath(asked["out"])
     by = {name: asked[name] for name in ("undirected", "directed", "seed", "quiet")}
     cut = cutter(source, recipe.method, recipe.objective, asked["method"], **by)
-    job = Job("train", name_of(source), config, out, **named)
+    job = Job("train", name_of(source), config, **named)
     return TrainResult(launch(job, name_of(source), asked["workers"], cut))
 
 

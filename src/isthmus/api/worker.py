@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.nn import distribute
 from isthmus.partition import shares
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -230,7 +233,8 @@ class Worker:
         names = ("recipe", "options", "split", "features", "inductive", "seed", "dtype", "rows_dtype")
         return {"parts": self.book.fingerprint, **{name: getattr(self.config, name) for name in names}}
 
-    def _in_evaluation(self, model: nn.Module, look: Any) -> Any:
+    def _in_evaluation(self, model: nn.Module, look: Callable[[], T]) -> T:
+        """What `look` finds; the next training step begins as if nobody had looked."""
         training = model.training
         try:
             return look()

@@ -33,7 +33,7 @@ def train(
         int | None,
         typer.Option(help="Default: one per part, 2 for a graph not yet cut; fewer take several parts each."),
     ] = None,
-    model: Annotated[str, typer.Option(help="gcn, sage or gat.")] = "gcn",
+    model: Annotated[str, typer.Option(help="gcn, sage, gat, or your own as package.module:Net.")] = "gcn",
     layers: Annotated[int, typer.Option(help="Convolutions.")] = 2,
     hidden: Annotated[int, typer.Option(help="Width between them.")] = 64,
     heads: Annotated[int, typer.Option(help="Attention heads (gat).")] = 4,
