@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from isthmus.graph.graph import Graph
 from isthmus.partition import Book, partition
@@ -68,3 +69,9 @@ def npz(path: Path, **changes) -> Path:
     }
     np.savez(path, **content)
     return path
+
+
+def whole_edges(graph: Graph) -> torch.Tensor:
+    """All edges as PyG writes them, int64 [2, E]."""
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))

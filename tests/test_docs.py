@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,10 +15,69 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
 def test_your_own_model(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'isthmus[pyg]'")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "models.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    exec("\n".join(blocks), {"__name__": "docs"})
+    shown = blocks("models.md", "python")
+    assert len(shown) == 3
+    exec("\n".join(shown), {"__name__": "docs"})
     assert "accuracy" in capsys.readouterr().out
+
+
+def test_from_python(tmp_path, monkeypatch, capsys):
+    """The functions, a model in a file of one's own, and the same on the command line."""
+    pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'isthmus[pyg]'")
+    monkeypatch.chdir(tmp_path)
+    functions, model, train = blocks("python.md", "python")
+    assert model.startswith("# models.py")
+    Path("models.py").write_text(model)
+    exec(functions + train, names := {"__name__": "docs"})
+    assert "test accuracy" in capsys.readouterr().out
+    assert names["result"].summary["model"]["model"] == "models:Net"
+    command = shlex.split(blocks("python.md", "sh")[0])
+    assert command[0] == "isthmus"
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stdout
+
+
+ONE, SEVERAL = DOCS / "pyg" / "one_process.py", DOCS / "pyg" / "distributed.py"
+IN_FLOAT64 = """
+import runpy, sys, torch
+torch.set_default_dtype(torch.float64)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def test_one_process_and_several(tmp_path):
+    """The two scripts that stand side by side reach the same losses and the same score."""
+    pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'isthmus[pyg]'")
+    (tmp_path / "run.py").write_text(IN_FLOAT64)
+    environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    alone, together = (shlex.split(line) for line in blocks("python.md", "sh")[1].splitlines())
+    assert (alone, together[0]) == (["python", ONE.name], "torchrun")
+    assert together[-1] == SEVERAL.name
+    torchrun = ("-m", "torch.distributed.run", *together[1:-1])
+    found = []
+    for launcher, script in (((), ONE), ((), SEVERAL), (torchrun, SEVERAL)):
+        command = [sys.executable, *launcher, str(tmp_path / "run.py"), str(script)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
+        assert done.returncode == 0, done.stderr
+        found.append([float(line.split()[-1]) for line in done.stdout.splitlines()])
+    assert len(found[0]) == 31  # losses, and the score
+    assert found[0][29] < found[0][0] / 2
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=0, abs=1e-10)
+
+
+def test_the_difference_that_is_shown():
+    """What the page says must be changed is what is different, and a handful of lines."""
+    one, several = (script.read_text().splitlines()[1:] for script in (ONE, SEVERAL))
+    lines = list(difflib.unified_diff(one, several, n=0, lineterm=""))[2:]
+    changed = [line for line in lines if line[0] in "+-" and len(line) > 1]
+    assert [line for line in blocks("python.md", "diff")[0].splitlines() if line != "…"] == changed
+    assert len([line for line in changed if line[0] == "+"]) < 10

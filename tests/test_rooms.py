@@ -23,6 +23,7 @@ ROOMS = [
     "testbed",
     "launch",
     "report",
+    "api",
     "cli",
 ]
 SOURCE = Path(isthmus.__file__).parent

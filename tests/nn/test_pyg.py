@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, whole_edges
 from torch import nn
 
 from isthmus.comm import Hub
@@ -20,11 +19,6 @@ CONVS = {
     "GINConv": lambda: pyg.GINConv(nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Linear(8, 6))),
     "TransformerConv": lambda: pyg.TransformerConv(10, 6, heads=2),
 }
-
-
-def whole_edges(graph) -> torch.Tensor:
-    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    return torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))
 
 
 def distributed(book, conv, x, weights):

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isthmus.cli.network import Link, quiet_torch
-from isthmus.cli.shared import Json, Source, app, err, load_graph, of_run, of_workers, out, report_progress, show
+from isthmus.cli.shared import Json, Source, app, err, of_run, of_workers, out, show
 from isthmus.cli.training import train
 from isthmus.errors import InputError
 
@@ -69,11 +69,11 @@ def compare(
     A run that fails does not stop the others; the exit status is then 3.
     """
     quiet_torch()
+    from isthmus.api.source import cutter
     from isthmus.launch.compare import Plan
     from isthmus.launch.compare import compare as run_all
     from isthmus.launch.entries import read_entries
     from isthmus.launch.start import free_folder
-    from isthmus.partition import is_parts_folder
     from isthmus.report import read_comparison, write_comparison
 
     plan = Plan(
@@ -81,20 +81,10 @@ def compare(
     )
     if resume and out_folder is None:
         raise InputError("--resume needs the comparison's folder: give --out DIR")
-    folder, method = out_folder or free_folder(Path("comparisons")), options["method"]
-    directions = options["undirected"], options["directed"]
-    if (method or any(directions)) and is_parts_folder(source):
-        raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
-
-    def cut(parts_folder: Path, parts: int) -> None:
-        from isthmus.partition import partition as write_parts
-
-        report = None if options["quiet"] else report_progress
-        graph = load_graph(source, *directions, report)
-        # What crosses the links is what is compared: few halo rows matter more than few cut edges.
-        objective = None if method else "vol"
-        write_parts(graph, parts, method or "metis", out=parts_folder, objective=objective, progress=report)
-
+    folder = out_folder or free_folder(Path("comparisons"))
+    # What crosses the links is what is compared: few halo rows matter more than few cut edges.
+    by = {name: options[name] for name in ("undirected", "directed", "quiet")}
+    cut = cutter(source, "metis", "vol", options["method"], **by)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     failed = run_all(plan, source, folder, cut, resume=resume, tell=tell)
     comparison, page = read_comparison(folder, target), folder / "compare.html"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.shared import Directed, Json, Method, Seed, Source, Undirected, app, load_graph, report_progress, show
+from isthmus.cli.shared import Directed, Json, Method, Seed, Source, Undirected, app, show
 
 
 @app.command()
@@ -30,22 +30,21 @@ def partition(
 
     Example: isthmus partition graph.npz --parts 4 --out parts
     """
-    from isthmus.partition import describe
-    from isthmus.partition import partition as cut
+    from isthmus.partition import describe, partition_source
 
-    graph = load_graph(source, undirected, directed, report_progress)
-    book = cut(
-        graph,
+    book = partition_source(
+        source,
         parts,
-        method,
-        out=out_folder,
-        seed=seed,
+        out_folder,
+        method=method,
         objective=objective,
-        balance=None if balance is None else tuple(balance.split(",")),
+        balance=balance,
         order=order,
         block_nodes=block_nodes,
         overwrite=overwrite,
-        progress=report_progress,
+        undirected=undirected,
+        directed=directed,
+        seed=seed,
     )
     show(dict(book.quality), describe(book), as_json)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from isthmus.cli.help import REST, Commands, group
-
-if TYPE_CHECKING:
-    from isthmus.graph import Graph
+from isthmus.console import err as err
+from isthmus.launch.place import detect
 
 app = Commands(
     no_args_is_help=True,
@@ -23,7 +20,7 @@ app = Commands(
     help="Train graph neural networks across machines, over narrow links.\n\n"
     "Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage",
 )
-out, err = Console(), Console(stderr=True)
+out = Console()
 of_recipe, of_model, of_learning = group("Recipe"), group("Model"), group("Learning")
 of_cutting, of_workers, of_run = group("Cutting"), group("Workers"), group("Run")
 of_the_rest = group(REST)
@@ -44,21 +41,10 @@ Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for anot
 Threads = Annotated[int | None, of_workers(help="Per worker; default: this machine's cores shared out.")]
 
 
-def load_graph(source: str, undirected: bool, directed: bool, report: Callable | None) -> Graph:
-    from isthmus.graph import load
-
-    graph = load(source, undirected=undirected, directed=directed, progress=report)
-    for note in graph.notes:
-        err.print(f"note: {escape(note)}", soft_wrap=True)
-    return graph
-
-
-def report_progress(stage: str, done: int, total: int) -> None:
-    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
-    if err.is_terminal and total > 1:
-        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
-    elif done == 0:
-        err.print(f"{stage} …", highlight=False)
+def speaks() -> bool:
+    """Whether this process tells what came of a job: of joined workers only the first does."""
+    place = detect()
+    return place is None or place.rank == 0
 
 
 def show(result: dict[str, Any], table: Any, as_json: bool) -> None:

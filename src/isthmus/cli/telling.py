@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import isthmus
-from isthmus.cli.shared import Json, Seed, app, out, report_progress, show
+from isthmus.cli.shared import Json, Seed, app, out, show
+from isthmus.console import report_progress
 
 if TYPE_CHECKING:
     from isthmus.comm import Transport

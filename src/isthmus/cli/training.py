@@ -20,17 +20,15 @@ from isthmus.cli.shared import (
     Workers,
     app,
     err,
-    load_graph,
     of_cutting,
     of_learning,
     of_model,
     of_recipe,
     of_run,
     of_workers,
-    report_progress,
     show,
+    speaks,
 )
-from isthmus.errors import InputError
 
 
 @app.command()
@@ -41,7 +39,7 @@ def train(
         int | None,
         of_workers(help="Default: one per part (2 if not yet cut); fewer take several each."),
     ] = None,
-    model: Annotated[str, of_model(help="gcn, sage or gat.")] = "gcn",
+    model: Annotated[str, of_model(help="gcn, sage, gat, or your own as package.module:Net.")] = "gcn",
     layers: Annotated[int, of_model(help="Convolutions.")] = 2,
     hidden: Annotated[int, of_model(help="Width between them.")] = 64,
     heads: Annotated[int, of_model(help="Attention heads (gat).")] = 4,
@@ -83,53 +81,17 @@ def train(
 
     Under torchrun or srun the same command joins the ranks it is given.
     """
-    from isthmus import recipes
-    from isthmus.engine import TrainConfig
-    from isthmus.launch.job import Job
-    from isthmus.launch.start import launch
-    from isthmus.nn import ModelConfig
-    from isthmus.partition import is_parts_folder
-    from isthmus.recipes.given import given
+    options = dict(locals())
+    from isthmus.api import train as run
 
-    shape = ModelConfig(model, layers, hidden, heads, dropout, input_dropout, layer_norm)
-    chosen = recipes.find(recipe)
-    config = TrainConfig(
-        model=shape,
-        recipe=recipe,
-        options=chosen.settings(given(settings or [])),
-        optimizer=optimizer,
-        lr=lr,
-        weight_decay=weight_decay,
-        steps=steps,
-        eval_every=eval_every,
-        patience=patience,
-        checkpoint_every=checkpoint_every,
-        split=split,
-        seed=seed,
-        dtype=dtype,
-        rows_dtype=rows_dtype,
-        features=features,
-        inductive=inductive,
-        probe_every=probe_every,
-        metric=metric,
-    )
-    chosen.policy(config.options)  # refused before any work is done
-
-    def cut(folder: Path, parts: int) -> None:
-        from isthmus.partition import partition as write_parts
-
-        report = None if quiet else report_progress
-        graph = load_graph(source, undirected, directed, report)
-        objective = None if method else chosen.objective
-        write_parts(graph, parts, method or chosen.method, out=folder, seed=seed, objective=objective, progress=report)
-
-    if (method or undirected or directed) and is_parts_folder(source):
-        raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
-    run = None if out_folder is None else str(out_folder)
-    job = Job("train", source, config, run, resume, threads, timeout, quiet, restarts=restarts)
-    summary = launch(job, source, workers, cut)
-    if summary:
-        show(summary, _summary_table(summary), as_json)
+    del options["source"], options["as_json"]
+    options["out"], options["set"] = options.pop("out_folder"), options.pop("settings")
+    result = run(source, **options)
+    if speaks():
+        table = Table(title=result.title, show_header=False)
+        for row in result.rows():
+            table.add_row(*map(escape, row))
+        show(result.summary, table, as_json)
 
 
 @app.command()
@@ -159,7 +121,7 @@ def verify(
     config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
 
     result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), workers)
-    if not result:
+    if not speaks():
         return
     table = Table(title=f"{result['graph']}: {result['workers']} workers against one process, {result['steps']} steps")
     table.add_column("of")
@@ -198,14 +160,13 @@ def predict(
 
     Under torchrun or srun the same command joins the ranks it is given.
     """
-    from isthmus.engine import PredictConfig
-    from isthmus.launch.start import launch_prediction
+    from isthmus.api import predict as write
 
-    names = tuple(name.strip() for text in what or ["class,score"] for name in text.split(","))
-    listed, moved = (None if path is None else str(path) for path in (nodes, parts))
-    asked = PredictConfig(str(run), str(out_file), names, listed, overwrite)
-    result = launch_prediction(asked, moved, workers, threads, timeout)
-    if not result:
+    names = ",".join(what or ["class,score"])
+    places: dict[str, Any] = {"nodes": nodes, "parts": parts}
+    by: dict[str, Any] = {"workers": workers, "threads": threads, "timeout": timeout}
+    result = write(run, out_file, what=names, overwrite=overwrite, **places, **by)
+    if not speaks():
         return
     table = Table(title=f"{result['graph']}: predicted on {result['workers']} worker(s)", show_header=False)
     table.add_row("nodes", f"{result['rows']:,}")
@@ -213,29 +174,3 @@ def predict(
     for name in result["files"]:
         table.add_row("written", escape(name))
     show(result, table, as_json)
-
-
-def _score(value: float | None) -> str:
-    return "none: no such nodes" if value is None else f"{value:.4f}"
-
-
-def _summary_table(summary: dict[str, Any]) -> Table:
-    table = Table(title=f"{summary['graph']}: {summary['recipe']} on {summary['workers']} worker(s)", show_header=False)
-    score, metric = summary["test"]["score"], summary["test"]["metric"]
-    sent = summary["bytes_per_step"]
-    seconds = summary["seconds"]
-    judged = f"validation {_score(summary['best_val'])}, step {summary['best_step']}"
-    table.add_row(f"test {metric}", f"{_score(score)} ({judged})")
-    table.add_row("steps", f"{summary['steps']}, median {summary['step_seconds']['median'] * 1e3:.1f} ms")
-    names = ("compute", "wait", "reduce", "eval", "total")
-    table.add_row("seconds", ", ".join(f"{name} {seconds[name]:.1f}" for name in names))
-    table.add_row("bytes per step", ", ".join(f"{kind} {size:,}" for kind, size in sent.items() if size) or "none")
-    if summary["staleness"]["max"]:
-        age = summary["staleness"]
-        table.add_row("age of rows used", f"{age['mean']:.2f} steps, at most {age['max']}")
-    if summary["hidden"] is not None:
-        table.add_row("transfers hidden", f"{summary['hidden']:.0%} of their time nobody waited")
-    table.add_row("memory, all workers", f"{summary['memory_peak_bytes'] / 2**20:,.0f} MiB")
-    if summary["run"]:
-        table.add_row("run", summary["run"])
-    return table

@@ -97,7 +97,8 @@ def predict(
     net = trained.model(book, model)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     book.verify_checksums(parts)
-    view = Views.of(book, replace(trained.config, inductive=False), policy or Policy(), transport).scored[-1]
+    config, dense = replace(trained.config, inductive=False), not isinstance(net, Model)
+    view = Views.of(book, config, policy or Policy(), transport, dense).scored[-1]
     logits, embeddings = _forward(net, view, trained.best_step, last)
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)
     own = OwnRows(view.graph.nodes.numpy(), logits, embeddings, transport)

@@ -34,12 +34,12 @@ def train_step(
     mask = view.data.masks["train"]
     loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
     loss.backward()
-    total = _sum_gradients(model, loss.detach(), step, transport, stop or Stop())
+    total = sum_gradients(model, loss.detach(), step, transport, stop or Stop())
     optimizer.step()
     return total
 
 
-def _sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport, stop: Stop) -> float:
+def sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport, stop: Stop) -> float:
     """Sums loss and gradients over the workers in one message, which also says whether one of them is to stop."""
     if transport.size == 1:
         stop.agreed = stop.asked

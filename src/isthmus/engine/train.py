@@ -36,6 +36,7 @@ from isthmus.engine.trained import class_name
 from isthmus.engine.views import Views
 from isthmus.errors import InputError, Stopped
 from isthmus.local import LocalGraph, Policy
+from isthmus.nn import Model
 from isthmus.partition import Book, shares
 
 Watcher = Callable[[dict[str, Any]], None]
@@ -74,9 +75,9 @@ def train(
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(parts)
-    views = Views.of(book, config, policy or Policy(), transport)
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    views = Views.of(book, config, policy or Policy(), transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     run.begin(resume)

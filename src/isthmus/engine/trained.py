@@ -41,7 +41,7 @@ class Trained:
             said: dict[str, Any] = json.loads((run / "config.json").read_text())
             config = TrainConfig.from_dict({f.name: said[f.name] for f in fields(TrainConfig) if f.name in said})
             parts = Path(said["parts"])
-            model_class = said.get("model_class", class_name(MODELS[config.model.model]))
+            model_class = said.get("model_class") or class_name(MODELS[config.model.model])
             workers = int(said["workers"])
         except InputError:
             raise
@@ -70,14 +70,14 @@ class Trained:
 
     def model(self, book: Book, own: nn.Module | None = None) -> nn.Module:
         """The model that the config describes, or the caller's own, with the best weights."""
-        config, described = self.config, class_name(MODELS[self.config.model.model])
-        if own is None and self.model_class != described:
-            raise InputError(
-                f"{self.folder} was trained with a model of its own ({self.model_class}), but predict builds the one "
-                "that config.json describes: in Python, give yours to isthmus.engine.predict(…, model=…)"
-            )
         if own is None:
+            config = self.config
             own = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+            if self.model_class != class_name(own):
+                raise InputError(
+                    f"{self.folder} was trained with a model of its own ({self.model_class}), but predict builds the "
+                    "one that config.json describes: in Python, give yours to isthmus.engine.predict(…, model=…)"
+                )
         try:
             own.load_state_dict(self.best)
         except RuntimeError:  # its text lists every tensor, on many lines

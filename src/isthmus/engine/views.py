@@ -30,7 +30,8 @@ class Views:
     scored: tuple[View, ...]
 
     @staticmethod
-    def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport) -> Views:
+    def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport, dense: bool = False) -> Views:
+        """``dense``: feature rows as a plain tensor, also where they are kept sparse."""
         part = own_part(book, transport.rank, transport.size)
         graph = LocalGraph.from_part(
             part,
@@ -42,6 +43,8 @@ class Views:
             seed=config.seed,
         )
         data = Data.of(part, config, transport)
+        if dense and not isinstance(data.x, torch.Tensor):
+            data = Data(data.x.dense(), data.y, data.masks)
         if not config.inductive:
             whole = _view(graph, data, ("train", "val", "test"))
             return Views(whole, (whole,))

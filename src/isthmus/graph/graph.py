@@ -82,6 +82,10 @@ class Graph:
     def multilabel(self) -> bool:
         return self.y.ndim == 2
 
+    def __repr__(self) -> str:
+        size = f"{self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.num_features:,} features"
+        return f"Graph({self.name}: {size}, {self.num_classes} classes)"
+
     @property
     def degree(self) -> np.ndarray:
         """In-degree of every node, int64 [N]."""

@@ -70,6 +70,8 @@ def _spawn(job: Job, rank: int, meeting: dict[str, str], answers: str, hosts: li
         "ISTHMUS_JOB": job.to_json(),
         "ISTHMUS_ANSWERS": answers,
         "ISTHMUS_PARENT": str(os.getpid()),
+        # What can be imported here, such as a model of one's own, can be imported there.
+        "PYTHONPATH": os.pathsep.join(folder or os.getcwd() for folder in sys.path),
     }
     use_huge_pages(environ)
     command = [sys.executable, "-m", "isthmus.launch.worker"]

@@ -25,7 +25,7 @@ DEFAULT_WORKERS = 2
 
 
 def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
-    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0."""
+    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, on every joined worker."""
     _check(job)
     place = detect()
     if place is not None and place.size > 1:
@@ -98,8 +98,7 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
             resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
             job = replace(job, resume=bool(resumed))
         job = replace(job, parts=source if given else str(Path(str(job.out)) / "parts"))
-        summary = run(job, transport, place.local_size)
-        return summary if place.rank == 0 else {}
+        return run(job, transport, place.local_size)
     finally:
         transport.close()
 

@@ -63,6 +63,7 @@ class LocalGraph:
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
         self._dropped: Dropped | None = None
+        self._edges: Edges | None = None
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
         self.begin(0, training=False)
@@ -200,7 +201,7 @@ class LocalGraph:
 
     @property
     def num_inner(self) -> int:
-        return self.edges.num_inner
+        return self.whole.num_inner
 
     @property
     def num_halo(self) -> int:
@@ -215,10 +216,13 @@ class LocalGraph:
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._dropped = None
+        self._edges = None if training else self.whole
         self.wires.begin(step, probe and training)
-        if training:
-            self.drawing.begin(step)
-        self.edges = self.drawing.at(step) if training else self.whole
+
+    @property
+    def edges(self) -> Edges:
+        """The graph of this pass; that of a training step is drawn when the model first reads it, on all workers."""
+        return self._drawn()
 
     def fix(self, x: Tensor) -> Tensor:
         """Declares rows that never change (the input features); returns them."""
@@ -279,8 +283,15 @@ class LocalGraph:
         return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
 
     def _next_site(self) -> int:
+        self._drawn()
         self._sites += 1
         return self._sites - 1
+
+    def _drawn(self) -> Edges:
+        if self._edges is None:
+            self.drawing.begin(self.step)
+            self._edges = self.drawing.at(self.step)
+        return self._edges
 
     def _next_stream(self) -> int:
         self._dropouts += 1

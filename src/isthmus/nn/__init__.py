@@ -2,7 +2,8 @@
 
 from isthmus.nn.layers import GATConv, GCNConv, SAGEConv, linear, propagate
 from isthmus.nn.models import GAT, GCN, MODELS, SAGE, Model, ModelConfig
-from isthmus.nn.pyg import Halo
+from isthmus.nn.own import own_model
+from isthmus.nn.pyg import Halo, distribute
 
 __all__ = [
     "GAT",
@@ -15,6 +16,8 @@ __all__ = [
     "Model",
     "ModelConfig",
     "SAGEConv",
+    "distribute",
     "linear",
+    "own_model",
     "propagate",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import torch
@@ -14,6 +14,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.local import LocalGraph
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
+from isthmus.nn.own import build_own
 
 _DRAWING = threading.Lock()  # torch has one generator per process, and workers may be threads
 
@@ -23,6 +24,7 @@ class ModelConfig:
     """What `isthmus train` knows of a model."""
 
     model: str = "gcn"
+    """gcn, sage, gat; or ``package.module:name``, a class or function of one's own (`nn.own`)."""
     layers: int = 2
     hidden: int = 64
     heads: int = 4
@@ -33,8 +35,9 @@ class ModelConfig:
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise InputError(f"unknown model {self.model!r}: use one of {', '.join(MODELS)}")
+        if self.model not in MODELS and ":" not in self.model:
+            known = ", ".join(MODELS)
+            raise InputError(f"unknown model {self.model!r}: use one of {known}, or your own as package.module:name")
         for name in ("layers", "hidden", "heads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -44,11 +47,14 @@ class ModelConfig:
         if self.model == "gat" and self.hidden % self.heads:
             raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) for gat")
 
-    def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
+    def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model with weights drawn from `seed`: the same on every worker, without a message."""
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return MODELS[self.model](self, in_width, out_width).to(dtype)
+            if self.model in MODELS:
+                return MODELS[self.model](self, in_width, out_width).to(dtype)
+            shape = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name != "model"}
+            return build_own(self.model, in_width, out_width, shape).to(dtype)
 
 
 class Model(nn.Module):

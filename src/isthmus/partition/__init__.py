@@ -1,6 +1,11 @@
 """Graph → assignment → parts on disk; the book that describes them; their quality."""
 
+import sys
+from inspect import signature
+from types import ModuleType
+
 from isthmus.partition.book import Book, Part, PartInfo, is_parts_folder
+from isthmus.partition.command import partition_source
 from isthmus.partition.methods import BALANCE, METHODS, CutOptions, assign
 from isthmus.partition.order import ORDERS, locality_order
 from isthmus.partition.quality import describe
@@ -21,5 +26,16 @@ __all__ = [
     "locality_order",
     "own_part",
     "partition",
+    "partition_source",
     "shares",
 ]
+
+
+class _Command(ModuleType):
+    """This room is also the command of its name: ``isthmus.partition(source, parts, out)``."""
+
+    __call__ = staticmethod(partition_source)
+
+
+sys.modules[__name__].__class__ = _Command
+__signature__ = signature(partition_source)

@@ -137,6 +137,10 @@ class Book:
     def num_parts(self) -> int:
         return len(self.parts)
 
+    def __repr__(self) -> str:
+        quality = f"{self.quality['cut_share']:.1%} of {self.edges:,} edges cut"
+        return f"Book({self.folder}: {self.name} in {self.num_parts} part(s) by {self.method}, {quality})"
+
     def as_dict(self) -> dict[str, Any]:
         """The content of book.json but for format and version."""
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folder"}

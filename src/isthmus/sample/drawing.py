@@ -49,11 +49,13 @@ class Drawing:
         self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Edges] = {}
         self._measure: Measure | None = None
+        self._begun = -1  # the last step that did
 
     def begin(self, step: int) -> None:
         """Training step `step` begins: what the last one measured becomes known, old graphs are forgotten."""
-        if self.sampler is None:
+        if self.sampler is None or step == self._begun:
             return
+        self._begun = step
         self._learn()
         self._graphs = {at: edges for at, edges in self._graphs.items() if at >= step}
         if self.sampler.refresh and step % self.sampler.refresh == 0:

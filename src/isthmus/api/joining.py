@@ -1,0 +1,86 @@
+"""How a worker that was started by others, or by nobody, comes to its links and to its parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus.api.source import Cut, name_of
+from isthmus.comm import Transport, Where
+from isthmus.errors import InputError
+from isthmus.launch.job import join
+from isthmus.launch.place import Place, detect, threads_for
+from isthmus.partition import Book, is_parts_folder
+
+_WHERE = Where("start", "gather", 0, "ids")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """This worker's links to the others, and the parts that they share."""
+
+    transport: Transport
+    book: Book
+    temporary: Path | None = None
+
+    def close(self) -> None:
+        self.transport.close()
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def joined(
+    source: Any,
+    cut: Cut,
+    parts: str | os.PathLike[str] | None,
+    threads: int | None,
+    timeout: float,
+    transport: Transport | None,
+) -> Joined:
+    """Joins the workers that torchrun or srun started; worker 0 cuts a source that is not yet cut, and tells where."""
+    if transport is None:
+        place = detect() or Place(0, 1, "", 0, 1, "none")
+    else:
+        place = Place(transport.rank, transport.size, "", 0, transport.size, "given")
+    if place.size > 1 or threads is not None:
+        torch.set_num_threads(threads_for(place.local_size, threads))
+    given = is_parts_folder(name_of(source))
+    folder, temporary = (name_of(source), None) if given else _cut(source, cut, parts, place)
+    links = transport or join(place, timeout)
+    try:
+        if not given:  # nobody but worker 0 knows yet
+            told = links.all_gather(torch.tensor(list(folder.encode()), dtype=torch.uint8), _WHERE)
+            folder = bytes(told[0].tolist()).decode()
+        return Joined(links, Book.read(folder), temporary)
+    except BaseException:
+        links.close()
+        raise
+
+
+def _cut(source: Any, cut: Cut, parts: str | os.PathLike[str] | None, place: Place) -> tuple[str, Path | None]:
+    """On worker 0 the folder of the parts, which it cuts, and what of it is to be removed at the end."""
+    if parts is None and place.local_size < place.size:
+        raise InputError(
+            f"{name_of(source)} is not a parts folder: cut it first with isthmus.partition, "
+            "or say where with parts=DIR, a folder that all machines can read"
+        )
+    if place.rank != 0:
+        return "", None
+    if parts is not None:
+        if is_parts_folder(parts):
+            raise InputError(f"{parts} is already cut: give it as the source, or another folder for parts")
+        cut(Path(parts), place.size)
+        return str(Path(parts).absolute()), None
+    temporary = Path(tempfile.mkdtemp(prefix="isthmus-"))
+    try:
+        cut(temporary / "parts", place.size)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return str(temporary / "parts"), temporary

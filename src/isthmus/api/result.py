@@ -1,0 +1,108 @@
+"""What a training run came to, for the terminal, for Python and for notebooks."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, repr=False)
+class TrainResult:
+    """A finished run. ``summary`` is all that its summary.json holds; the rest is found in it, or in its folder."""
+
+    summary: dict[str, Any]
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Of train, val and test nodes, by the weights with the best validation score; None: no such nodes."""
+        return {
+            "train": self.summary["train"],
+            "val": self.summary["best_val"],
+            "test": self.summary["test"]["score"],
+        }
+
+    @property
+    def metric(self) -> str:
+        """What the scores are: accuracy, micro-f1 or roc-auc."""
+        return self.summary["test"]["metric"]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Where the time of worker 0 went: compute, wait, sample, reduce, eval, total."""
+        return self.summary["seconds"]
+
+    @property
+    def step_seconds(self) -> dict[str, float]:
+        """The length of a step: median and p90."""
+        return self.summary["step_seconds"]
+
+    @property
+    def bytes_per_step(self) -> dict[str, int]:
+        """What all workers sent in a step, by kind: features, embeddings, gradients, weights, ids."""
+        return self.summary["bytes_per_step"]
+
+    @property
+    def run(self) -> Path:
+        """The run folder: config.json, metrics.jsonl, summary.json, checkpoints/."""
+        return Path(self.summary["run"])
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of metrics.jsonl: step, loss, seconds, and at evaluations the scores."""
+        return [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
+
+    def predict(self, out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+        """`isthmus.predict` of this run."""
+        from isthmus.api.training import predict
+
+        return predict(self, out, **options)
+
+    def report(self, out: str | os.PathLike[str] | None = None) -> Path:
+        """Writes the page that `isthmus report` makes of this run; returns where."""
+        from isthmus.report import read_runs, write
+
+        page = self.run / "report.html" if out is None else Path(out)
+        write(read_runs([self.run]), page)
+        return page
+
+    @property
+    def title(self) -> str:
+        return f"{self.summary['graph']}: {self.summary['recipe']} on {self.summary['workers']} worker(s)"
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The result in a few lines: (what, how much)."""
+        summary, seconds, scores = self.summary, self.seconds, self.scores
+        judged = f"validation {_score(scores['val'])}, step {summary['best_step']}"
+        yield f"test {self.metric}", f"{_score(scores['test'])} ({judged})"
+        yield "steps", f"{summary['steps']}, median {self.step_seconds['median'] * 1e3:.1f} ms"
+        names = ("compute", "wait", "reduce", "eval", "total")
+        yield "seconds", ", ".join(f"{name} {seconds[name]:.1f}" for name in names)
+        sent = ", ".join(f"{kind} {size:,}" for kind, size in self.bytes_per_step.items() if size)
+        yield "bytes per step", sent or "none"
+        if summary["staleness"]["max"]:
+            age = summary["staleness"]
+            yield "age of rows used", f"{age['mean']:.2f} steps, at most {age['max']}"
+        if summary["hidden"] is not None:
+            yield "transfers hidden", f"{summary['hidden']:.0%} of their time nobody waited"
+        yield "memory, all workers", f"{summary['memory_peak_bytes'] / 2**20:,.0f} MiB"
+        if summary["run"]:
+            yield "run", summary["run"]
+
+    def __repr__(self) -> str:
+        return "\n".join([self.title, *(f"  {name:<20} {value}" for name, value in self.rows())])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        cell = '<td style="text-align: left">{}</td>'
+        lines = ("".join(cell.format(html.escape(text)) for text in row) for row in self.rows())
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><caption>{html.escape(self.title)}</caption>{body}</table>"
+
+
+def _score(value: float | None) -> str:
+    return "none: no such nodes" if value is None else f"{value:.4f}"

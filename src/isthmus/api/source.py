@@ -1,0 +1,37 @@
+"""What a graph is taken from, and how it is cut if it is not yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import InputError
+from isthmus.partition import Book, is_parts_folder, partition_source
+
+Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
+
+
+def name_of(source: Any) -> str:
+    """The path or name of a source; of a graph in memory, words that are no path."""
+    if isinstance(source, Book):
+        return str(source.folder)
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return f"the graph in memory ({type(source).__name__})"
+
+
+def cutter(
+    source: Any, method: str, objective: str | None, asked: str | None, undirected: bool, directed: bool, **how: Any
+) -> Cut:
+    """Cuts the source by the method that is asked for, or else by `method` for `objective`; parts are not cut again."""
+    name = name_of(source)
+    if (asked or undirected or directed) and is_parts_folder(name):
+        raise InputError(f"{name} is already cut: give --method, --undirected and --directed to `isthmus partition`")
+    way = {"method": asked} if asked else {"method": method, "objective": objective}
+
+    def cut(folder: Path, parts: int) -> None:
+        partition_source(source, parts, folder, undirected=undirected, directed=directed, **way, **how)
+
+    return cut

@@ -1,0 +1,247 @@
+"""A worker for a training loop of one's own: the loop of one process, run by every worker on its part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from isthmus import recipes
+from isthmus.api.joining import joined
+from isthmus.api.options import Settings, settings
+from isthmus.api.source import cutter
+from isthmus.comm import Transport, Where
+from isthmus.engine import TrainConfig, checkpoint
+from isthmus.engine.checkpoint import Progress
+from isthmus.engine.record import over_workers
+from isthmus.engine.step import evaluate, predict, sum_gradients
+from isthmus.engine.stop import Stop
+from isthmus.engine.task import check_metric, default_metric
+from isthmus.engine.views import Views
+from isthmus.errors import InputError
+from isthmus.nn import distribute
+from isthmus.partition import shares
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Worker ``rank`` of ``size``: one of those that torchrun or srun started, or alone in this process.
+
+    ::
+
+        with isthmus.Worker("parts") as worker:
+            model = Net(worker.num_features, worker.num_classes)
+            optimizer = torch.optim.Adam(model.parameters())
+            worker.prepare(model, optimizer)
+            for _ in range(100):
+                optimizer.zero_grad()
+                out = model(worker.graph, worker.x)
+                worker.step(cross_entropy(out[worker.train_mask], worker.y[worker.train_mask]))
+            worker.print(worker.evaluate(model))
+
+    Of this worker's n nodes it has ``graph`` (a `LocalGraph`), features ``x`` [n, F], labels ``y`` [n] or [n, C],
+    ``train_mask``, ``val_mask`` and ``test_mask`` [n]; ``graph.nodes`` are their original ids.
+
+    Args:
+        source: a parts folder, a book, or whatever ``isthmus.load`` reads. What is not yet cut is cut by worker 0 into
+            as many parts as there are workers.
+        recipe, set: how rows are exchanged, and the recipe's own options, ``{"rate": 0.1}``.
+        dtype: float32 or float64; None is torch's default.
+        parts: where to cut to, a folder that all workers can read; None: one of this machine, removed at the end.
+        transport: the links to the other workers, where they are neither those of torchrun nor of srun.
+
+    The others are those of the command ``isthmus train``. Every worker gives the same.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        recipe: str = "exact",
+        set: Settings | None = None,
+        split: int = 0,
+        features: str = "raw",
+        inductive: bool = False,
+        metric: str | None = None,
+        seed: int = 0,
+        dtype: str | None = None,
+        rows_dtype: str | None = None,
+        method: str | None = None,
+        undirected: bool = False,
+        directed: bool = False,
+        parts: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
+        timeout: float = 300.0,
+        transport: Transport | None = None,
+    ):
+        chosen = recipes.find(recipe)
+        self.config = TrainConfig(
+            recipe=recipe,
+            options=settings(chosen, set),
+            split=split,
+            features=features,
+            inductive=inductive,
+            metric=metric,
+            seed=seed,
+            dtype=dtype or str(torch.get_default_dtype()).removeprefix("torch."),
+            rows_dtype=rows_dtype,
+        )
+        policy = chosen.policy(self.config.options)
+        if self.config.options.get("auto"):
+            raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
+        cut = cutter(source, chosen.method, chosen.objective, method, undirected, directed, seed=seed, quiet=True)
+        self._joined = joined(source, cut, parts, threads, timeout, transport)
+        self.book, self.transport = self._joined.book, self._joined.transport
+        self.rank, self.size = self.transport.rank, self.transport.size
+        self.num_features, self.num_classes = self.book.features, self.book.classes
+        try:
+            self._metric = metric or default_metric(self.book.multilabel)
+            check_metric(self._metric, self.book.multilabel, self.book.classes)
+            self.book.verify_checksums(shares(self.book, self.size)[self.rank])
+            self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
+        except BaseException:
+            self.close()
+            raise
+        self.graph, data = self._views.train.graph, self._views.train.data
+        assert isinstance(data.x, Tensor)
+        self.x, self.y = data.x, data.y
+        self.train_mask, self.val_mask, self.test_mask = (data.masks[name] for name in ("train", "val", "test"))
+        self.steps = 0
+        self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
+        self.graph.begin(0)
+
+    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Says what `step` updates. All workers begin with the weights of worker 0; PyG convolutions take the graph.
+
+        A model is called as ``model(graph, x)``, or as ``model(x, graph)`` if it is one of PyG's ``(x, edge_index)``.
+        """
+        distribute(model)
+        tensors = [*model.parameters(), *model.buffers()]
+        sizes = over_workers([float(tensor.numel()) for tensor in tensors], self.transport)
+        if not bool((sizes == sizes[0]).all()):
+            raise InputError("the workers' models have different shapes: build them alike, e.g. by worker.num_classes")
+        for tensor in tensors:
+            if self.rank != 0:
+                tensor.data.zero_()
+            self.transport.all_reduce(tensor.data, Where("weights", "reduce", self.steps, "weights"))
+        self._trained = model, optimizer
+
+    def step(self, loss: Tensor, rows: int | None = None) -> float:
+        """``loss.backward()`` and ``optimizer.step()`` of all workers together; returns the loss over all their rows.
+
+        ``loss`` is the mean over this worker's training nodes; or, if ``rows`` is given, over so many rows. It counts
+        by its share of all workers' rows, so the update is that of one process with the whole graph.
+        """
+        total = self.backward(loss, rows)
+        self._prepared[1].step()
+        return total
+
+    def backward(self, loss: Tensor, rows: int | None = None) -> float:
+        """`step` without the optimizer's: gradients are there, summed over the workers, e.g. to be clipped."""
+        model, _ = self._prepared
+        if rows is None:
+            mine, all_rows = int(self.train_mask.sum()), self.book.train[self.config.split]
+        else:
+            mine, where = rows, Where("rows", "reduce", self.steps, "weights")
+            all_rows = int(self.transport.all_reduce(torch.tensor([rows]), where))
+        share = mine / max(all_rows, 1)
+        loss.backward(torch.full_like(loss, share))
+        # The mean over no rows is not a number, but has no gradient either.
+        value = loss.detach() * share if mine else torch.zeros_like(loss)
+        total = sum_gradients(model, value, self.steps, self.transport, Stop())
+        self.steps += 1
+        self.graph.begin(self.steps)
+        return total
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """The exact scores of train, val and test nodes over all workers; NaN where there are no such nodes."""
+        return self._in_evaluation(
+            model, lambda: evaluate(model, self._views, self._metric, self.steps, self.transport)
+        )
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """What the model says of this worker's nodes, from fresh rows of all its neighbours, [n, C]."""
+        return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""
+        (model, optimizer), run = self._prepared, Path(folder)
+        if self._stateful:
+            checkpoint.save_worker(run, self.steps, self.rank, self.graph.state())
+            self._meet()
+        if self.rank == 0:
+            checkpoint.save(run, Progress(self.steps), model, optimizer, {}, self._identity, self.size)
+        self._meet()
+
+    def restore(self, folder: str | os.PathLike[str]) -> int:
+        """Goes on from the newest checkpoint in the folder; returns its step, 0 if there is none."""
+        (model, optimizer), run = self._prepared, Path(folder)
+        found = checkpoint.newest(run, self.print) if self.rank == 0 and checkpoint.steps(run) else -1
+        step = int(over_workers([float(found)], self.transport)[0])
+        if step < 0:
+            return 0
+        progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
+        if self._stateful and before == self.size:
+            self.graph.restore(checkpoint.restore_worker(run, step, self.rank))
+        self.steps = progress.step
+        self.graph.begin(self.steps)
+        return self.steps
+
+    def print(self, *values: object) -> None:
+        """Prints on worker 0 only."""
+        if self.rank == 0:
+            print(*values, flush=True)
+
+    def close(self) -> None:
+        """Leaves the other workers. ``with isthmus.Worker(…) as worker:`` does it by itself."""
+        if hasattr(self, "graph"):
+            self.graph.wires.drain()
+        self._joined.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._meet()  # nobody leaves while another still needs its rows
+            self.close()
+        else:
+            self._joined.close()
+
+    def __repr__(self) -> str:
+        return f"Worker({self.rank} of {self.size}: {self.config.recipe} on {self.graph})"
+
+    @property
+    def _prepared(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        if self._trained is None:
+            raise InputError("the worker does not know what to train: call worker.prepare(model, optimizer) first")
+        return self._trained
+
+    @property
+    def _stateful(self) -> bool:
+        """Workers carry more than the weights from step to step."""
+        return self.size > 1 and not self.graph.policy.stateless
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and its restoration."""
+        names = ("recipe", "options", "split", "features", "inductive", "seed", "dtype", "rows_dtype")
+        return {"parts": self.book.fingerprint, **{name: getattr(self.config, name) for name in names}}
+
+    def _in_evaluation(self, model: nn.Module, look: Callable[[], T]) -> T:
+        """What `look` finds; the next training step begins as if nobody had looked."""
+        training = model.training
+        try:
+            return look()
+        finally:
+            model.train(training)
+            self.graph.begin(self.steps)
+
+    def _meet(self) -> None:
+        """All workers have come this far."""
+        self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.steps))

@@ -1,0 +1,49 @@
+"""Models of one's own, by name: ``package.module:Net`` is a class or function that every worker can import."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from isthmus.errors import InputError
+from isthmus.nn.pyg import distribute
+
+
+def own_model(name: str) -> Callable[..., Any]:
+    """What ``package.module:name`` names; modules in the current folder are found, too."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        make = importlib.import_module(module)
+        for step in attribute.split("."):
+            make = getattr(make, step)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"cannot import the model {name} ({error}): run from its folder, or install it") from error
+    except AttributeError as error:
+        raise InputError(f"there is no such model as {name} ({error}): correct the name after the colon") from error
+    if not callable(make):
+        raise InputError(f"{name} is no class or function: it must make a model when called with (features, classes)")
+    return make
+
+
+def build_own(name: str, features: int, classes: int, shape: Mapping[str, tuple[Any, Any]]) -> nn.Module:
+    """``make(features, classes)``, and of the shape (value, default of each option) what it has parameters for.
+
+    PyG convolutions in it are made to take a `LocalGraph` (`nn.pyg.distribute`).
+    """
+    make = own_model(name)
+    takes = inspect.signature(make).parameters
+    for option, (value, default) in shape.items():
+        if option not in takes and value != default:
+            raise InputError(f"{name} takes no {option}: leave it out, or give {name} a parameter of that name")
+    model = make(features, classes, **{option: value for option, (value, _) in shape.items() if option in takes})
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{name} made a {type(model).__name__}: it must return an nn.Module")
+    return distribute(model)

@@ -1,0 +1,104 @@
+"""Whole PyG models on parts, their code unchanged, equal the same models on the whole graph."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from graphs import community_graph, cut, whole_edges
+from torch import nn
+
+from isthmus.comm import Hub
+from isthmus.errors import InputError
+from isthmus.local import LocalGraph
+from isthmus.nn import Halo, distribute
+
+pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed: pip install 'isthmus[pyg]'")
+
+
+class Attributed(nn.Module):
+    """Passes edge attributes on, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.TransformerConv(10, 4, edge_dim=2)
+
+    def forward(self, x, edge_index, edge_attr=None):
+        edge_attr = edge_index.edge_attr if isinstance(edge_index, LocalGraph) else edge_attr
+        return self.conv(x, edge_index, edge_attr=edge_attr.double())
+
+
+MODELS = {
+    "GraphSAGE": lambda: pyg.GraphSAGE(10, 8, 2, 4),
+    "GCN": lambda: pyg.GCN(10, 8, 3, 4),
+    "GAT": lambda: pyg.GAT(10, 8, 2, 4, heads=2),
+    "GIN": lambda: pyg.GIN(10, 8, 2, 4),
+    "GCN without bias": lambda: pyg.GCN(10, 8, 2, 4, bias=False, norm=pyg.LayerNorm(8, mode="node")),
+    "edge attributes": Attributed,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("order", ["as PyG has it", "as the engine has it"])
+def test_a_whole_model(tmp_path, name, order):
+    torch.manual_seed(0)
+    graph, model = community_graph(), MODELS[name]().double()
+    x, names = torch.from_numpy(graph.x), list(model.state_dict())
+    more = (torch.from_numpy(graph.edge_attr),) if name == "edge attributes" else ()
+    want = model(x, whole_edges(graph), *more)
+    weights = torch.randn_like(want)
+    (want * weights).sum().backward()
+    assert distribute(distribute(model)) is model  # twice does no harm
+    assert list(model.state_dict()) == names
+    torch.testing.assert_close(model(x, whole_edges(graph), *more), want, rtol=0, atol=0)
+    book = cut(graph, 3, "random", tmp_path)
+
+    def work(transport):
+        local, mine = LocalGraph.from_part(book.part(transport.rank), transport, True), copy.deepcopy(model)
+        mine.zero_grad()
+        rows = x[local.nodes]
+        out = mine(rows, local) if order == "as PyG has it" else mine(local, rows)
+        (out * weights[local.nodes]).sum().backward()
+        return local.nodes, out.detach(), [p.grad for p in mine.parameters()]
+
+    nodes, outs, gradients = zip(*Hub(3).run(work), strict=True)
+    torch.testing.assert_close(torch.cat(outs)[torch.cat(nodes).argsort()], want.detach(), rtol=0, atol=1e-10)
+    for parts, one in zip(zip(*gradients, strict=True), model.parameters(), strict=True):
+        torch.testing.assert_close(sum(parts), one.grad, rtol=0, atol=1e-10)
+
+
+def test_models_that_call_the_graph_themselves_stay_as_they_are():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.held = pyg.SAGEConv(10, 4), Halo(pyg.SAGEConv(10, 4))
+
+        def forward(self, graph, x):
+            return self.conv((graph.halo(x), x), graph.edge_index) + self.held(graph, x)
+
+    model = distribute(Own())
+    assert "forward" not in vars(model)
+    assert "forward" not in vars(model.held.conv)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: pyg.GCN(10, 8, 2, 4, norm="batch_norm"),
+        lambda: pyg.GraphNorm(8),
+        lambda: pyg.LayerNorm(8),
+        lambda: nn.Sequential(nn.BatchNorm1d(8)),
+    ],
+)
+def test_norms_over_all_nodes_are_refused(model):
+    with pytest.raises(InputError, match=r"normalises over all nodes.*take torch\.nn\.LayerNorm"):
+        distribute(model())
+
+
+@pytest.mark.parametrize("options", [{"improved": True}, {"add_self_loops": False}, {"normalize": False}])
+def test_other_norms_of_gcn_are_refused(tmp_path, options):
+    graph, conv = community_graph(), distribute(pyg.GCNConv(10, 4, **options).double())
+    local = LocalGraph.from_part(cut(graph, 1, "random", tmp_path).part(0), Hub(1).transport(0), True)
+    with pytest.raises(InputError, match="its usual norm"):
+        conv(torch.from_numpy(graph.x)[local.nodes], local)
