@@ -68,6 +68,9 @@ def train(
         Path | None, typer.Option("--out", help="The run folder; default: the next of runs/1, runs/2, …")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write event files into RUN/tensorboard; needs that extra.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -120,7 +123,7 @@ def train(
     if (method or undirected or directed) and is_parts_folder(source):
         raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
     run = None if out_folder is None else str(out_folder)
-    job = Job("train", source, config, run, resume, threads, timeout, quiet, restarts=restarts)
+    job = Job("train", source, config, run, resume, threads, timeout, quiet, restarts=restarts, tensorboard=tensorboard)
     summary = launch(job, source, workers, cut)
     if summary:
         show(summary, _summary_table(summary), as_json)

@@ -29,6 +29,7 @@ EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and pyg: datasets"),
     "ogb": ("ogb", "downloading ogb: datasets"),
     "pyarrow": ("parquet", "Parquet files"),
+    "tensorboard": ("tensorboard", "train --tensorboard"),
 }
 
 

@@ -15,6 +15,7 @@ from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
 from isthmus.errors import InputError
 from isthmus.launch import local
+from isthmus.launch.events import check_available
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.survive import survive
@@ -26,8 +27,8 @@ DEFAULT_WORKERS = 2
 
 def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
     """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0."""
-    _check(job)
     place = detect()
+    _check(job, place)
     if place is not None and place.size > 1:
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
@@ -68,7 +69,7 @@ def _usual_workers(job: Job, source: str, given: bool) -> int:
     return Book.read(source).num_parts if given else DEFAULT_WORKERS
 
 
-def _check(job: Job) -> None:
+def _check(job: Job, place: Place | None) -> None:
     """What can be refused before any work is done."""
     if job.threads is not None and job.threads < 1:
         raise InputError(f"threads must be at least 1, not {job.threads}")
@@ -76,6 +77,8 @@ def _check(job: Job) -> None:
         raise InputError(f"restarts must be at least 0, not {job.restarts}")
     if job.timeout <= 0:
         raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
+    if job.tensorboard and (place is None or place.rank == 0):
+        check_available()
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
