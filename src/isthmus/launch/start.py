@@ -82,7 +82,7 @@ def _check(job: Job, place: Place | None) -> None:
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
-    given = is_parts_folder(source)
+    given, job = is_parts_folder(source), replace(job, threads=job.threads or place.threads)
     if place.restarted and job.out is not None and (Path(job.out) / "config.json").exists():
         job = replace(job, resume=True)
     if not given and job.out is None:
