@@ -63,6 +63,7 @@ def train(
     directed: Directed = False,
     threads: Threads = None,
     timeout: Timeout = 300.0,
+    launcher: Annotated[str, typer.Option(help="auto (torchrun, srun, Kubernetes, or this machine), ray.")] = "auto",
     restarts: Annotated[int, typer.Option(help="Times a run that lost a worker starts again without progress.")] = 3,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder; default: the next of runs/1, runs/2, …")
@@ -78,7 +79,7 @@ def train(
 
     Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage
 
-    Under torchrun or srun the same command joins the ranks it is given.
+    Under torchrun, srun or Kubernetes the same command joins the ranks it is given; --launcher ray asks a Ray cluster.
     """
     from isthmus import recipes
     from isthmus.engine import TrainConfig
@@ -124,7 +125,7 @@ def train(
         raise InputError(f"{source} is already cut: give --method, --undirected and --directed to `isthmus partition`")
     run = None if out_folder is None else str(out_folder)
     job = Job("train", source, config, run, resume, threads, timeout, quiet, restarts=restarts, tensorboard=tensorboard)
-    summary = launch(job, source, workers, cut)
+    summary = launch(job, source, workers, cut, launcher)
     if summary:
         show(summary, _summary_table(summary), as_json)
 

@@ -30,6 +30,7 @@ EXTRAS = {
     "ogb": ("ogb", "downloading ogb: datasets"),
     "pyarrow": ("parquet", "Parquet files"),
     "tensorboard": ("tensorboard", "train --tensorboard"),
+    "ray": ("ray", "train --launcher ray"),
 }
 
 

@@ -14,8 +14,7 @@ from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
 from isthmus.errors import InputError
-from isthmus.launch import local
-from isthmus.launch.events import check_available
+from isthmus.launch import events, local, on_ray
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.survive import survive
@@ -23,12 +22,19 @@ from isthmus.partition import Book, is_parts_folder, shares
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
+LAUNCHERS = ("auto", "ray")
 
 
-def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
-    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0."""
+def launch(
+    job: Job, source: str, workers: int | None, cut: Cut | None = None, launcher: str = "auto"
+) -> dict[str, Any]:
+    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, or {} on joined workers > 0.
+
+    `launcher` is "auto": joined to those that torchrun, srun or Kubernetes started, else on this machine; or "ray".
+    """
     place = detect()
     _check(job, place)
+    _check_launcher(launcher, place)
     if place is not None and place.size > 1:
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
@@ -40,6 +46,8 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
         check_folder(Path(str(job.out)), job.resume)
     job = replace(job, parts=_parts(job, source, given, count, cut))
     shares(Book.read(job.parts), count)  # refused before any process is started
+    if launcher == "ray":
+        return survive(job, lambda job: on_ray.start(job, count))
     return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
 
 
@@ -78,7 +86,16 @@ def _check(job: Job, place: Place | None) -> None:
     if job.timeout <= 0:
         raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
     if job.tensorboard and (place is None or place.rank == 0):
-        check_available()
+        events.check_available()
+
+
+def _check_launcher(launcher: str, place: Place | None) -> None:
+    if launcher not in LAUNCHERS:
+        raise InputError(f"no launcher {launcher!r}: it is one of {', '.join(LAUNCHERS)}")
+    if launcher == "ray":
+        on_ray.check_available()
+        if place is not None and place.size > 1:
+            raise InputError(f"{place.launcher} has already started {place.size} workers: leave --launcher ray out")
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
