@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +32,7 @@ def cluster():
     """Two cores of this machine, on loopback; nothing is sent to anyone."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'isthmus[ray]' to run this test")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
     yield ray
     ray.shutdown()
 
@@ -51,6 +52,10 @@ def workers_of(run: Path) -> dict[int, int]:
         except (OSError, UnicodeDecodeError):
             continue
     return found
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @contextmanager
@@ -76,24 +81,40 @@ def test_the_same_bits_as_on_this_machine(cluster, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc to find the workers")
-def test_a_killed_worker_and_a_signal(cluster, tmp_path, capsys):
-    """The run starts again from its last checkpoint; then SIGTERM ends it with one."""
+def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
+    """The run starts again from its last checkpoint, twice; then SIGTERM ends it with one."""
     book, run = cut(community_graph(), 2, "random", tmp_path), tmp_path / "run"
+
+    def killed(which):
+        """Kills a process of the run, and waits until its successors get on."""
+        before, reached = workers_of(run), steps_of(run)[-1]
+        os.kill(which(before), signal.SIGKILL)
+        until(lambda: len(after := workers_of(run)) == 2 and not set(after.values()) & set(before.values()))
+        until(lambda: steps_of(run)[-1] > reached + 2)
 
     def trouble():
         until(lambda: 4 in steps_of(run))
-        before = workers_of(run)
-        os.kill(before[1], signal.SIGKILL)
-        until(lambda: len(after := workers_of(run)) == 2 and not set(after.values()) & set(before.values()))
-        reached = steps_of(run)[-1]
-        until(lambda: steps_of(run)[-1] > reached)
+        killed(lambda workers: workers[1])
+        killed(lambda workers: parent(workers[0]))  # the actor; its worker ends with it
         os.kill(os.getpid(), signal.SIGTERM)
 
     with meanwhile(trouble), pytest.raises(Stopped, match=r"checkpoint of step \d+ written") as end:
         launch(job(book.folder, run, steps=1_000_000, threads=1), str(book.folder), 2, launcher="ray")
     assert end.value.status == 128 + signal.SIGTERM
-    assert "worker 1 was ended by SIGKILL; starting again from step" in capsys.readouterr().err
+    first, second = capsys.readouterr().err.splitlines()
+    assert "worker 1 was ended by SIGKILL; starting again from step" in first
+    assert "worker 0 was lost: Ray lost an actor" in second
     assert not workers_of(run)
+
+
+def test_no_cluster_at_that_address(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'isthmus[ray]' to run this test")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputError, match=f"no Ray cluster at {address} .* correct RAY_ADDRESS"):
+        on_ray.start(job(tmp_path / "parts", tmp_path / "run"), 2)
 
 
 def test_more_workers_than_cores(cluster, tmp_path):

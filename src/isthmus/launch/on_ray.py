@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import tempfile
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from isthmus.launch.job import Job
 from isthmus.launch.network import addresses
 from isthmus.launch.supervise import LOOPBACK, signals, spawn, supervise, variables
 
+KNOCK = 10.0  # seconds for a cluster to answer
 PAUSE = 0.2  # seconds between two questions to an actor
 LOST = 3  # the status of a worker whose actor or node is gone
 
@@ -34,8 +36,8 @@ def check_available() -> None:
 def start(job: Job, workers: int) -> dict[str, Any]:
     """Runs the job on `workers` processes of the cluster and returns worker 0's summary. None outlives this call.
 
-    The cluster is the one that this process is connected to, the one that RAY_ADDRESS names or that runs on this
-    machine, or a new one on this machine alone, in this order. Every node must see the job's folders.
+    The cluster is the one that this process is connected to, else the one that RAY_ADDRESS names, else a new one on
+    this machine alone. Every node must see the job's folders.
     """
     import ray
 
@@ -152,7 +154,14 @@ def _connected() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    ray.init(include_dashboard=False, logging_level=logging.WARNING)
+    address = os.environ.get("RAY_ADDRESS", "local")
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "//" not in host:  # Ray itself would try for many minutes
+        try:
+            socket.create_connection((host, int(port)), KNOCK).close()
+        except OSError as error:
+            raise InputError(f"no Ray cluster at {address} ({error}): correct RAY_ADDRESS, or unset it") from error
+    ray.init(address, include_dashboard=False, logging_level=logging.WARNING)
     try:
         yield
     finally:
