@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import InputError
+from isthmus.launch import place
 from isthmus.launch.place import detect, first_host
 
 
@@ -15,10 +16,11 @@ def test_nobody_started_us():
 
 def test_torchrun():
     environ = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "a1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "4"}
-    place = detect(environ)
-    assert (place.rank, place.size, place.host, place.port, place.local_size) == (3, 8, "a1", 29500, 4)
-    assert not place.restarted
+    found = detect(environ)
+    assert (found.rank, found.size, found.host, found.port, found.local_size) == (3, 8, "a1", 29500, 4)
+    assert not found.restarted
     assert detect({**environ, "TORCHELASTIC_RESTART_COUNT": "1"}).restarted
+    assert detect(environ).launcher == "torchrun"
     del environ["MASTER_ADDR"]
     with pytest.raises(InputError, match="MASTER_ADDR is not: start workers with torchrun"):
         detect(environ)
@@ -33,10 +35,28 @@ def test_srun():
         "SLURM_JOB_ID": "771",
         "SLURM_STEP_ID": "0",
     }
-    place = detect(environ)
-    assert (place.rank, place.size, place.host, place.local_size, place.launcher) == (5, 8, "gpu03", 4, "srun")
-    assert detect({**environ, "SLURM_JOB_ID": "772"}).port != place.port
+    found = detect(environ)
+    assert (found.rank, found.size, found.host, found.local_size, found.launcher) == (5, 8, "gpu03", 4, "srun")
+    assert detect({**environ, "SLURM_JOB_ID": "772"}).port != found.port
     assert detect({**environ, "SLURM_RESTART_COUNT": "2"}).restarted
+    assert (found.threads, detect({**environ, "SLURM_CPUS_PER_TASK": "6"}).threads) == (None, 6)
+
+
+def test_kubernetes():
+    """The pods of an indexed Job have torchrun's variables from its manifest; none knows if it replaces another."""
+    environ = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "isthmus-0.isthmus", "MASTER_PORT": "29500"}
+    found = detect({**environ, "LOCAL_WORLD_SIZE": "1", "JOB_COMPLETION_INDEX": "1"})
+    assert (found.rank, found.size, found.local_size, found.launcher) == (1, 4, 1, "kubernetes")
+    assert found.restarted
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("150000 100000", 2), ("1000 100000", 1), ("max 100000", 4), (None, 4)])
+def test_cores_of_a_container(monkeypatch, tmp_path, limit, cores):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3}, raising=False)
+    file = tmp_path / "cpu.max"
+    if limit is not None:
+        file.write_text(limit)
+    assert place._cores(file) == cores
 
 
 @pytest.mark.parametrize(

@@ -55,16 +55,18 @@ class TrainOptions(TypedDict, total=False):
     directed: bool
     threads: int | None
     timeout: float
+    launcher: str
     restarts: int
     out: str | os.PathLike[str] | None
     resume: bool
+    tensorboard: bool
     quiet: bool
 
 
 def _defaults() -> dict[str, Any]:
     """Every option with its default; those of config and job stand in their classes."""
     found: dict[str, Any] = dict.fromkeys(TrainOptions.__annotations__)
-    found |= {"undirected": False, "directed": False}
+    found |= {"undirected": False, "directed": False, "launcher": "auto"}
     for kind in (Job, TrainConfig, ModelConfig):
         found |= {f.name: f.default for f in fields(kind) if f.name in found and f.name != "model"}
     return {**found, "model": ModelConfig.model}

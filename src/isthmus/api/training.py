@@ -37,7 +37,7 @@ def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     by = {name: asked[name] for name in ("undirected", "directed", "seed", "quiet")}
     cut = cutter(source, recipe.method, recipe.objective, asked["method"], **by)
     job = Job("train", name_of(source), config, **named)
-    return TrainResult(launch(job, name_of(source), asked["workers"], cut))
+    return TrainResult(launch(job, name_of(source), asked["workers"], cut, asked["launcher"]))
 
 
 train.__signature__ = signature(train)  # type: ignore[attr-defined]

@@ -11,12 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 import isthmus
-from isthmus.cli.shared import Json, Seed, app, out, show
+from isthmus.cli.shared import Json, Seed, Timeout, app, out, show
 from isthmus.console import report_progress
 
 if TYPE_CHECKING:
     from isthmus.comm import Transport
+    from isthmus.launch.meeting import Meeting
     from isthmus.recipes import Recipe
+
+MOST_LINKS = 12  # shown to a person; --json has all of them
 
 
 @app.command()
@@ -121,18 +124,50 @@ def variance(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this installation has, what is slow, and why.
+def doctor(timeout: Timeout = 300.0, as_json: Json = False) -> None:
+    """Say what this installation has, what is wrong or slow, and how to mend it.
 
     Example: isthmus doctor
+
+    Under torchrun or srun the workers also measure the links between them:
+    torchrun --nproc-per-node 2 -m isthmus doctor
     """
     from isthmus.launch.doctor import examine
+    from isthmus.launch.meeting import meet
+    from isthmus.launch.place import detect
 
-    findings = examine()
+    place, findings = detect(), examine()
+    meeting = None if place is None or place.size == 1 else meet(place, timeout)
+    if place is not None and place.rank > 0:
+        return
+    if meeting is not None:
+        findings += meeting.findings()
     table = Table(title=f"isthmus {isthmus.__version__}", show_header=False)
-    for finding in findings:
-        table.add_row(finding.name, finding.value, escape(finding.advice))
-    show({finding.name: finding.value for finding in findings}, table, as_json)
+    for one in findings:
+        table.add_row(f"[red]✗ {one.name}[/]" if one.wrong else one.name, escape(one.value), escape(one.advice))
+    found: dict[str, Any] = {one.name: one.value for one in findings}
+    found["wrong"] = {one.name: one.advice for one in findings if one.wrong}
+    if meeting is None:
+        show(found, table, as_json)
+    else:
+        show(found | meeting.as_dict(), Group(table, _links_table(meeting)), as_json)
+    if not as_json:
+        out.print(f"[red]{len(found['wrong'])} to mend[/]" if found["wrong"] else "nothing is wrong")
+
+
+def _links_table(meeting: Meeting) -> Table:
+    """The links, the slowest first."""
+    from isthmus.testbed import written
+
+    links = sorted(meeting.links, key=lambda link: link.bits_per_second)
+    few = f", the slowest {MOST_LINKS} of {len(links)}" if len(links) > MOST_LINKS else ""
+    table = Table("from", "to", title=f"links between workers{few}")
+    for column in ("rate", "latency"):
+        table.add_column(column, justify="right")
+    for link in links[:MOST_LINKS]:
+        latency = f"{link.latency_seconds * 1e3:.3g} ms"
+        table.add_row(str(link.source), str(link.target), written(link.bits_per_second), latency)
+    return table
 
 
 def _recipe_facts(recipe: Recipe) -> dict[str, Any]:

@@ -67,11 +67,15 @@ def train(
     directed: Directed = False,
     threads: Threads = None,
     timeout: Timeout = 300.0,
+    launcher: Annotated[str, of_workers(help="auto (torchrun, srun, Kubernetes, or this machine), ray.")] = "auto",
     restarts: Annotated[int, of_workers(help="Times a run that lost a worker starts again without progress.")] = 3,
     out_folder: Annotated[
         Path | None, of_run("--out", help="The run folder; default: the next of runs/1, runs/2, …")
     ] = None,
     resume: Annotated[bool, of_run("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    tensorboard: Annotated[
+        bool, of_run("--tensorboard", help="Write event files to RUN/tensorboard (an extra).")
+    ] = False,
     quiet: Annotated[bool, of_run("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +83,7 @@ def train(
 
     Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage
 
-    Under torchrun or srun the same command joins the ranks it is given.
+    Under torchrun, srun or Kubernetes the same command joins the ranks it is given; --launcher ray asks a Ray cluster.
     """
     options = dict(locals())
     from isthmus.api import train as run

@@ -68,8 +68,9 @@ def train(
 
     ``policy`` is what a recipe makes of its options (None: exact training). ``model`` replaces the one that the config
     describes; ``out`` is the run folder (None writes nothing); ``watch`` is called on every worker with each line of
-    metrics, ``note`` with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at
-    the end of their step and raise `Stopped`.
+    metrics and, of this worker, the seconds of the step by purpose (``split``) and the ``bytes`` that it sent; ``note``
+    with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at the end of their
+    step and raise `Stopped`.
     """
     parts = shares(book, transport.size)[transport.rank]
     metric = config.metric or default_metric(book.multilabel)
@@ -178,7 +179,7 @@ class _Run:
                 line |= self.evaluate()
             self.record.line(**line)
             self.worker_record.line(progress.step, seconds, ledger)
-            self.watch(line)
+            self.watch({**line, "split": seconds, "bytes": sum(ledger.kinds.values())})
             over = progress.step == config.steps or self.out_of_patience
             if progress.step % every == 0 or over or self.stop.agreed:
                 self.save()

@@ -1,1 +1,1 @@
-"""Starting workers: on this machine, by torchrun, by srun."""
+"""Starting workers: on this machine, by torchrun, srun or Kubernetes, on a Ray cluster."""

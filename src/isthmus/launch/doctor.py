@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
+import shutil
+import socket
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,11 +18,18 @@ import isthmus
 from isthmus.kernels import native
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
+from isthmus.partition.quality import size_text
+
+TORCHRUN_PORT = 29500
+SHARED_MEMORY, LEAST_SHARED_MEMORY = Path("/dev/shm"), 1 << 30
+FILES_PER_WORKER, FILES_OF_A_PROCESS = 2, 200
 
 EXTRAS = {
     "torch_geometric": ("pyg", "PyG models and pyg: datasets"),
     "ogb": ("ogb", "downloading ogb: datasets"),
     "pyarrow": ("parquet", "Parquet files"),
+    "tensorboard": ("tensorboard", "train --tensorboard"),
+    "ray": ("ray", "train --launcher ray"),
 }
 
 
@@ -27,6 +38,8 @@ class Finding:
     name: str
     value: str
     advice: str = ""
+    wrong: bool = False
+    """Something to mend; otherwise the advice is only good to know."""
 
 
 def examine() -> list[Finding]:
@@ -35,18 +48,21 @@ def examine() -> list[Finding]:
         Finding("python", f"{platform.python_version()} on {platform.machine()}"),
         Finding("isthmus", isthmus.__version__),
         Finding("torch", torch.__version__),
-        _core(),
+        native_core(),
         _metis(),
         Finding("threads", str(threads_for(1, None)), "shared out among the workers of a machine; --threads sets them"),
         _backend(),
         _launcher(),
+        _ports(),
+        _shared_memory(),
+        _open_files(),
         *(_extra(module, *about) for module, about in EXTRAS.items()),
     ]
 
 
-def _core() -> Finding:
+def native_core() -> Finding:
     if os.environ.get("ISTHMUS_NATIVE") == "0":
-        return Finding("native core", "off", "ISTHMUS_NATIVE=0 asks for the torch twins, 3–10× slower: unset it")
+        return Finding("native core", "off", "ISTHMUS_NATIVE=0 asks for the torch twins, 3–10× slower: unset it", True)
     file = native.path()
     if file is None:
         return Finding(
@@ -54,20 +70,24 @@ def _core() -> Finding:
             "missing",
             "aggregation runs as torch twins, 3–10× slower: install a C++ compiler (g++ or clang), then "
             "pip install --force-reinstall --no-deps isthmus",
+            True,
         )
     level = file.name.removeprefix("_core_").split(".")[0]
-    return Finding("native core", level, "" if native.core() is not None else f"{file.name} does not load: reinstall")
+    loads = native.core() is not None
+    return Finding("native core", level, "" if loads else f"{file.name} does not load: reinstall", not loads)
 
 
 def _metis() -> Finding:
     if not metis.available():
-        return Finding("metis", "missing", "only random, blocks and ldg can cut graphs: pip install pymetis")
+        return Finding("metis", "missing", "only random, blocks and ldg can cut graphs: pip install pymetis", True)
     return Finding("metis", f"pymetis {metadata.version('pymetis')}")
 
 
 def _backend() -> Finding:
     if not dist.is_available():
-        return Finding("backend", "missing", "this torch has no torch.distributed: install another build of torch")
+        return Finding(
+            "backend", "missing", "this torch has no torch.distributed: install another build of torch", True
+        )
     return Finding("backend", "gloo")
 
 
@@ -76,6 +96,42 @@ def _launcher() -> Finding:
     if place is None:
         return Finding("launcher", "none", "train starts its own workers on this machine")
     return Finding("launcher", place.launcher, f"worker {place.rank} of {place.size}, meeting at {place.host}")
+
+
+def _ports() -> Finding:
+    """Workers of this machine meet at a port that the system chooses; torchrun's, unless told otherwise, at 29500."""
+    if not _can_listen(0):
+        return Finding("free ports", "none", "no program can listen on loopback: close some, or mend `lo`", True)
+    taken = detect() is None and not _can_listen(TORCHRUN_PORT)
+    hint = f"{TORCHRUN_PORT} is taken: under torchrun give another --master-port" if taken else ""
+    return Finding("free ports", "yes", hint)
+
+
+def _can_listen(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+        return True
+    except OSError:
+        return False
+
+
+def _shared_memory() -> Finding:
+    if not SHARED_MEMORY.is_dir():
+        return Finding("shared memory", "no /dev/shm", "only NCCL and Ray use it")
+    usage = shutil.disk_usage(SHARED_MEMORY)
+    small = usage.free < LEAST_SHARED_MEMORY
+    hint = "NCCL and Ray need more, workers on CPUs none of it; a container gets it by --shm-size=2g" if small else ""
+    return Finding("shared memory", f"{size_text(usage.free)} free of {size_text(usage.total)}", hint)
+
+
+def _open_files() -> Finding:
+    """Every worker is connected with every other."""
+    place, limit = detect(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = FILES_PER_WORKER * (place.size if place else 1) + FILES_OF_A_PROCESS
+    few = 0 <= limit < needed
+    return Finding(
+        "open files", f"at most {limit:,}", f"about {needed} may be needed: ulimit -n {2 * needed}" if few else "", few
+    )
 
 
 def _extra(module: str, extra: str, purpose: str) -> Finding:

@@ -15,6 +15,7 @@ from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
+from isthmus.launch.events import FOLDER, events
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -35,6 +36,8 @@ class Job:
     prediction: PredictConfig | None = None
     restarts: int = 3
     """How often a run that lost a worker starts again without getting on."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder, too."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -65,7 +68,17 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
-    with asked_to_stop() as stop, Display(config, book, transport, quiet=job.quiet) as display:
+    board = out / FOLDER if out is not None and job.tensorboard and transport.rank == 0 else None
+    with (
+        asked_to_stop() as stop,
+        Display(config, book, transport, quiet=job.quiet) as display,
+        events(board) as write_events,
+    ):
+
+        def watch(line: dict[str, Any]) -> None:
+            display.show(line)
+            write_events(line)
+
         result = train(
             book,
             config,
@@ -73,7 +86,7 @@ def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
             policy=policy,
             out=out,
             resume=job.resume,
-            watch=display.show,
+            watch=watch,
             note=display.note,
             stop=stop,
         )

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from isthmus.errors import InputError
 
@@ -21,11 +22,13 @@ class Place:
     local_size: int
     launcher: str
     restarted: bool = False
-    """The launcher starts the same command again after a failure or a preemption."""
+    """The launcher may have started the same command before, and started it again after a failure or a preemption."""
+    threads: int | None = None
+    """Cores that the launcher gave to each worker, if it said so."""
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
-    """The place that torchrun or srun gave this process, or None if nobody did."""
+    """The place that torchrun, Kubernetes or srun gave this process, or None if nobody did."""
     if "RANK" in environ and "WORLD_SIZE" in environ:
         return _torchrun(environ)
     if "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
@@ -39,15 +42,11 @@ def _torchrun(environ: Mapping[str, str]) -> Place:
         raise InputError(f"RANK is set but {' and '.join(missing)} is not: start workers with torchrun, or unset RANK")
     size = int(environ["WORLD_SIZE"])
     local = int(environ.get("LOCAL_WORLD_SIZE", size))
-    return Place(
-        int(environ["RANK"]),
-        size,
-        environ["MASTER_ADDR"],
-        int(environ["MASTER_PORT"]),
-        local,
-        "torchrun",
-        int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0,
-    )
+    # A Job of Kubernetes replaces pods that failed, and does not tell the new ones.
+    launcher = "kubernetes" if "JOB_COMPLETION_INDEX" in environ else "torchrun"
+    restarted = launcher == "kubernetes" or int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    meeting = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    return Place(int(environ["RANK"]), size, *meeting, local, launcher, restarted)
 
 
 def _slurm(environ: Mapping[str, str]) -> Place:
@@ -59,7 +58,17 @@ def _slurm(environ: Mapping[str, str]) -> Place:
     # Derived from the job, so that all its tasks know it and two jobs on one machine do not meet.
     port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 20000
     restarted = int(environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return Place(int(environ["SLURM_PROCID"]), size, first_host(hosts), port, -(-size // nodes), "srun", restarted)
+    cores = environ.get("SLURM_CPUS_PER_TASK")
+    return Place(
+        int(environ["SLURM_PROCID"]),
+        size,
+        first_host(hosts),
+        port,
+        -(-size // nodes),
+        "srun",
+        restarted,
+        None if cores is None else int(cores),
+    )
 
 
 def first_host(nodelist: str) -> str:
@@ -73,7 +82,14 @@ def first_host(nodelist: str) -> str:
 
 def threads_for(local_size: int, asked: int | None) -> int:
     """Threads of one worker: as asked, else this machine's cores shared among its workers."""
-    if asked is not None:
-        return asked
+    return max(1, _cores() // local_size) if asked is None else asked
+
+
+def _cores(limits: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use; a container has its limit in a file, which the affinity does not show."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // local_size)
+    try:
+        quota, period = limits.read_text().split()
+        return min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # there is none: no such file, or "max"
+        return cores

@@ -14,7 +14,7 @@ from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
 from isthmus.errors import InputError
-from isthmus.launch import local
+from isthmus.launch import events, local, on_ray
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.survive import survive
@@ -22,12 +22,19 @@ from isthmus.partition import Book, is_parts_folder, shares
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
+LAUNCHERS = ("auto", "ray")
 
 
-def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -> dict[str, Any]:
-    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, on every joined worker."""
-    _check(job)
+def launch(
+    job: Job, source: str, workers: int | None, cut: Cut | None = None, launcher: str = "auto"
+) -> dict[str, Any]:
+    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, on every joined worker.
+
+    `launcher` is "auto": joined to those that torchrun, srun or Kubernetes started, else on this machine; or "ray".
+    """
     place = detect()
+    _check(job, place)
+    _check_launcher(launcher, place)
     if place is not None and place.size > 1:
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
@@ -39,6 +46,8 @@ def launch(job: Job, source: str, workers: int | None, cut: Cut | None = None) -
         check_folder(Path(str(job.out)), job.resume)
     job = replace(job, parts=_parts(job, source, given, count, cut))
     shares(Book.read(job.parts), count)  # refused before any process is started
+    if launcher == "ray":
+        return survive(job, lambda job: on_ray.start(job, count))
     return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
 
 
@@ -68,7 +77,7 @@ def _usual_workers(job: Job, source: str, given: bool) -> int:
     return Book.read(source).num_parts if given else DEFAULT_WORKERS
 
 
-def _check(job: Job) -> None:
+def _check(job: Job, place: Place | None) -> None:
     """What can be refused before any work is done."""
     if job.threads is not None and job.threads < 1:
         raise InputError(f"threads must be at least 1, not {job.threads}")
@@ -76,10 +85,21 @@ def _check(job: Job) -> None:
         raise InputError(f"restarts must be at least 0, not {job.restarts}")
     if job.timeout <= 0:
         raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
+    if job.tensorboard and (place is None or place.rank == 0):
+        events.check_available()
+
+
+def _check_launcher(launcher: str, place: Place | None) -> None:
+    if launcher not in LAUNCHERS:
+        raise InputError(f"no launcher {launcher!r}: it is one of {', '.join(LAUNCHERS)}")
+    if launcher == "ray":
+        on_ray.check_available()
+        if place is not None and place.size > 1:
+            raise InputError(f"{place.launcher} has already started {place.size} workers: leave --launcher ray out")
 
 
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
-    given = is_parts_folder(source)
+    given, job = is_parts_folder(source), replace(job, threads=job.threads or place.threads)
     if place.restarted and job.out is not None and (Path(job.out) / "config.json").exists():
         job = replace(job, resume=True)
     if not given and job.out is None:

@@ -1,4 +1,4 @@
-"""The process of one worker that `launch.local` started: python -m isthmus.launch.worker."""
+"""The process of one worker that `launch.supervise` watches: python -m isthmus.launch.worker."""
 
 from __future__ import annotations
 

@@ -88,12 +88,13 @@ def describe(book: Book) -> RenderableType:
         cut = f"{part.halo_edges / max(1, edges):.1%}"
         shape.add_row(str(k), f"{part.inner:,}", f"{part.halo:,}", *shares, f"{edges:,}", cut)
         counts = (f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test"))
-        sizes = (_bytes(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
+        sizes = (size_text(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
         load.add_row(str(k), *counts, *sizes)
     return Group(head, "", shape, "", load)
 
 
-def _bytes(count: float) -> str:
+def size_text(count: float) -> str:
+    """Bytes: 936 B, 17.4 KiB, 2.1 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -6,6 +6,8 @@ import html
 import math
 from typing import Any
 
+from isthmus.partition.quality import size_text
+
 NONE = "–"
 
 
@@ -38,14 +40,7 @@ def share(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes: 936 B, 17.4 KiB, 2.1 GiB."""
-    if value is None:
-        return NONE
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} TiB"
+    return NONE if value is None else size_text(value)
 
 
 def duration(seconds: float | None) -> str:

@@ -1,0 +1,117 @@
+"""Worker processes from start to end, wherever they run: what they are told, and what their end means."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+from isthmus.engine.stop import Stop
+from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.launch.job import Job
+from isthmus.launch.memory import use_huge_pages
+from isthmus.launch.place import threads_for
+from isthmus.launch.signals import asked_to_stop
+
+COMMAND = [sys.executable, "-m", "isthmus.launch.worker"]
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
+
+
+class Process(Protocol):
+    """What is asked of a worker's process: that of `subprocess.Popen`."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
+
+def variables(job: Job, rank: int, size: int, local_size: int, host: str, port: int) -> dict[str, str]:
+    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the store."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(local_size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "OMP_NUM_THREADS": str(threads_for(local_size, job.threads)),
+        "ISTHMUS_JOB": job.to_json(),
+    }
+
+
+def spawn(told: dict[str, str], command: list[str] = COMMAND) -> subprocess.Popen:
+    """A worker process on this machine, which ends with this one."""
+    # What can be imported here, such as a model of one's own, can be imported there.
+    paths = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    environ = {**os.environ, "PYTHONPATH": paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
+    use_huge_pages(environ)
+    # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
+    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def signals(job: Job) -> AbstractContextManager[Stop]:
+    """Only training has something to write before it ends."""
+    return asked_to_stop() if job.kind == "train" else nullcontext(Stop())
+
+
+def supervise(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) -> None:
+    """Returns when all have ended well; raises what a run ended with otherwise. None outlives this call."""
+    try:
+        _watch(processes, stop, job.timeout)
+        _judge(processes, stop, answers, "" if job.kind == "train" else "; start it again")
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _watch(processes: Sequence[Process], stop: Stop, timeout: float) -> None:
+    """Returns when all have ended, or one has failed and the others had time to speak; passes on a wish to stop."""
+    deadline: float | None = None
+    told = False
+    while None in (codes := [process.poll() for process in processes]):
+        failed = [code for code in codes if code]
+        if any(code < 0 for code in failed):
+            break  # it said nothing, and what the others say of it is no news
+        if stop.asked and not told:
+            for process in processes:
+                process.terminate()  # they write a checkpoint and end
+            told, deadline = True, time.monotonic() + timeout
+        if deadline is None and any(code not in STOPPED for code in failed):
+            deadline = time.monotonic() + GRACE
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+
+
+def _judge(processes: Sequence[Process], stop: Stop, answers: Path, remedy: str) -> None:
+    """Raises what a run ended with, unless it ended well."""
+    if all(process.returncode == 0 for process in processes):
+        return
+    failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode}
+    said = {rank: path.read_text() for rank in failed if (path := answers / f"error-{rank}").exists()}
+    for rank, code in failed.items():
+        if code == 2:
+            raise InputError(said[rank])
+    if stop.asked or any(code in STOPPED for code in failed.values()):
+        early = "stopped before a checkpoint of this step was written; --resume goes on from the one before, if any"
+        raise Stopped(said[0] if failed.get(0) in STOPPED else early, stop.status)
+    # A worker that died without a word is the cause; those that lost it are its consequence.
+    rank = min(failed, key=lambda r: (r in said, r))
+    raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}{remedy}")
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
