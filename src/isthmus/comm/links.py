@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -46,6 +47,11 @@ class Links:
     def boundary(self) -> Ends:
         """My boundary rows, once for each reader."""
         return Ends([len(rows) for rows in self.send_rows], self.send_places)
+
+    @cached_property
+    def boundary_rows(self) -> Tensor:
+        """The inner rows that anybody reads, int64, each once, ascending."""
+        return torch.cat(self.send_rows).unique().long()
 
     @cached_property
     def halo(self) -> Ends:

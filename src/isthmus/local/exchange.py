@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
-from isthmus.comm import BACKWARD, FORWARD, Channel
+from isthmus.comm import BACKWARD, FORWARD, Channel, Links
 from isthmus.sample import Edges
 
 if TYPE_CHECKING:
@@ -28,10 +28,14 @@ def aggregate(
     site: int,
     exact: bool,
     sent: Tensor | None = None,
+    weight: Tensor | None = None,
     mask: Mask | None = None,
 ) -> Tensor:
-    """P_inner X + P_halo X_halo, [n, F]. Others read ``sent`` [n, F] instead of X, and drop it out by ``mask``."""
-    return _Aggregate.apply(x, sent, graph, norm, site, exact, mask)
+    """P_inner X + P_halo X_halo, [n, F].
+
+    Others read S = ``sent`` instead of X, and drop it out by ``mask``; or S Wᵀ, of S [n, G] and ``weight`` [F, G].
+    """
+    return _Aggregate.apply(x, sent, weight, graph, norm, site, exact, mask)
 
 
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
@@ -70,13 +74,15 @@ class _Aggregate(Function):
     """
 
     @staticmethod
-    def forward(ctx, x, sent, graph, name, site, exact, mask):
+    def forward(ctx, x, sent, weight, graph, name, site, exact, mask):
         edges = graph.whole if exact else graph.edges
         norm = edges.norm(name, x.dtype)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
         ctx.apart = sent is not None
+        ctx.save_for_backward(*(() if weight is None else (sent, weight)))
         rows, overlap = graph.as_rows(x), graph.savings.overlap
-        leaving = graph.as_rows(sent) if ctx.apart else rows
+        source = x if sent is None else sent if weight is None else _transformed(graph, sent, weight, site)
+        leaving = rows if source is x else graph.as_rows(source)
         channel = _post_rows(graph, leaving, site, exact, "embeddings" if x.requires_grad else "features")
         arrived = None if overlap else channel.take(graph.step)
         out = edges.aggregate_inner(rows, norm)
@@ -100,16 +106,23 @@ class _Aggregate(Function):
             kernels.dropout(leaving, edges.halo_nodes, *ctx.mask, out=leaving)
         own = partial(edges.spread_inner, rows, norm)
         if not ctx.apart:
-            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 6
+            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 7
         inner: list[Tensor] = []
 
-        def home() -> Tensor:
-            """Made while gradients are under way, like the inner half."""
+        def nothing() -> Tensor:
+            """The inner half is made while gradients are under way, but it is not theirs to be added to."""
             inner.append(own())
             return torch.zeros_like(inner[0])
 
-        back = _return_gradients(graph, edges, channel, leaving, home)
-        return inner[0], back, *[None] * 5
+        home = _return_gradients(graph, edges, channel, leaving, nothing)
+        if not ctx.saved_tensors:
+            return inner[0], home, *[None] * 6
+        sent, weight = ctx.saved_tensors
+        layout = channel.reader.layout  # gradients that came are those of the rows of some earlier step
+        came = torch.empty(0, dtype=torch.int64) if layout is None else layout.boundary_rows
+        of_sent, home = torch.zeros_like(sent), home[came]
+        of_sent[came] = home @ weight
+        return inner[0], of_sent, home.t() @ sent[came], *[None] * 5
 
 
 class _Halo(Function):
@@ -242,15 +255,30 @@ class _ReluDropoutBoth(Function):
         return grad, None, None, None
 
 
-def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:
-    """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
-    channel = graph.wires.channel(site, FORWARD, exact)
+def _outgoing(graph: LocalGraph, channel: Channel, exact: bool) -> list[tuple[int | None, Links]]:
+    """The graphs that rows leave for, this step's or those of later ones: when they are due, and their links."""
     if exact or graph.policy.sampler is None:
-        channel.post(graph.step, rows, graph.whole.links, kind)
-    else:
-        for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.drawing.at(due).links, kind, due)
+        return [(None, graph.whole.links)]
+    return [(due, graph.drawing.at(due).links) for due in channel.dues(graph.step)]
+
+
+def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:
+    """Sends boundary rows."""
+    channel = graph.wires.channel(site, FORWARD, exact)
+    for due, links in _outgoing(graph, channel, exact):
+        channel.post(graph.step, rows, links, kind, due)
     return channel
+
+
+def _transformed(graph: LocalGraph, sent: Tensor, weight: Tensor, site: int) -> Tensor:
+    """S Wᵀ, [n, F], of the rows that leave at this step; the others are not made."""
+    if graph.wires.probing:
+        return sent @ weight.t()
+    outgoing = _outgoing(graph, graph.wires.channel(site, FORWARD, False), False)
+    out = sent.new_empty(len(sent), len(weight))
+    for _, links in outgoing:
+        out[links.boundary_rows] = sent[links.boundary_rows] @ weight.t()
+    return out
 
 
 def _return_gradients(

@@ -93,7 +93,11 @@ class LocalGraph:
     # What a model calls
 
     def aggregate(
-        self, x: Tensor, norm: str = "gcn", through: Tensor | None = None, sent: Tensor | None = None
+        self,
+        x: Tensor,
+        norm: str = "gcn",
+        through: Tensor | None = None,
+        sent: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
@@ -101,8 +105,8 @@ class LocalGraph:
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
-        result will be multiplied by: samplers that go by the size of rows take it into account. While training, other
-        workers read ``sent`` [n, F] instead of x, if it is given.
+        result will be multiplied by: samplers that go by the size of rows take it into account. ``sent`` = (S [n, G], W
+        [F, G]): while training, other workers read S Wᵀ instead of x, see `sent_in_full`.
         """
         self._check_rows(x)
         site = self._next_site()
@@ -110,15 +114,17 @@ class LocalGraph:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
         if not self.training:
             return exchange.aggregate(self, x, norm, site, exact=True)
+        if sent is not None:
+            self.drawing.look(*sent, norm)
+            return exchange.aggregate(self, x, norm, site, False, *sent)
         late = self._dropped if self.was_dropped(x) else None
-        mask = None
-        if late is not None:
-            sent, mask = late.before, (late.stream, late.p)
-        source = x if sent is None else sent
+        source = x if late is None else late.before
         self.drawing.look(source, through, norm)
         if self.is_fixed(source):
             return exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
-        return exchange.aggregate(self, x, norm, site, False, sent, mask)
+        if late is None:
+            return exchange.aggregate(self, x, norm, site, False)
+        return exchange.aggregate(self, x, norm, site, False, source, mask=(late.stream, late.p))
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""

@@ -31,7 +31,7 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
         return graph.aggregate(linear(x, weight), norm)
     in_full = graph.sent_in_full(x) if narrow and len(weight) < x.shape[1] else None
     if in_full is not None:
-        return graph.aggregate(linear(x, weight), norm, sent=linear(in_full, weight))
+        return graph.aggregate(linear(x, weight), norm, sent=(in_full, weight))
     return linear(graph.aggregate(x, norm, through=weight), weight)
 
 

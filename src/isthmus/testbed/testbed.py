@@ -29,7 +29,7 @@ MTU = 9000  # jumbo frames: a plain TCP stream gets 99.3 % of the rate
 BURST_SECONDS, LEAST_BURST = 2e-3, 20_000  # bytes: two frames and some room
 # What waits at a link beyond this is dropped. A long queue would make short messages as late as the rows before them,
 # which neither a host nor the port of a switch does; a short one would lose too much when all send to one.
-QUEUE_SECONDS, LEAST_QUEUE = 10e-3, 200_000  # bytes
+QUEUE_SECONDS, LEAST_QUEUE = 20e-3, 200_000  # bytes
 
 
 class Testbed:
