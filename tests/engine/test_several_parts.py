@@ -100,7 +100,7 @@ def test_resume_on_another_number_of_workers(tmp_path, before, after):
 @pytest.mark.parametrize(
     ("recipe", "options"),
     [
-        ("pipegcn", {"smooth_features": 0.9, "savings": "as-published"}),
+        ("pipegcn", {"smooth_features": 0.9}),
         ("sancus-e", {"bound": 2}),
         ("sancus-a", {"bound": 2}),
         ("sancus-h", {}),

@@ -1,6 +1,8 @@
-"""What is exchanged of rows that were dropped out, where a reader may use them some steps later."""
+"""What is exchanged of rows that were dropped out, where a reader uses them some steps later."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,55 +15,79 @@ from isthmus import kernels
 from isthmus.comm import Hub, Stages
 from isthmus.local import LocalGraph, Policy, Savings
 from isthmus.nn.layers import propagate
+from isthmus.partition import Book
 
-P, WIDTH, SEED = 0.5, 12, 3
-LATE = Stages(delay=1)  # its first step is warm: fresh rows, sent the way of later ones
+P, NODES, WIDTH, STEPS, SEED = 0.5, 120, 12, 4, 3
+Layer = list[tuple[Tensor, Tensor, Tensor]]  # per step: result, gradient by x, gradient by W
 
 
-def layer(book, policy: Policy, x: Tensor, weight: Tensor, by: Tensor) -> tuple[Tensor, Tensor, int]:
-    """relu, dropout, P X Wᵀ at step 0; and the gradient by x of its product with `by`; rows in original order."""
-    out, gradient = torch.zeros(len(x), len(weight), dtype=x.dtype), torch.zeros_like(x)
+def mask(step: int) -> Tensor:
+    return kernels.dropout(torch.ones(NODES, WIDTH).double(), torch.arange(NODES), kernels.stream(SEED, step, 1), P)
+
+
+def distributed(book: Book, policy: Policy, inputs: Layer) -> tuple[Layer, int]:
+    """relu, dropout and P X Wᵀ at each step, of x and W; and the gradients of its product with a third tensor."""
+    outs: Layer = [(by * 0, x * 0, w * 0) for x, w, by in inputs]
 
     def work(transport):
-        graph = LocalGraph.from_part(
-            book.part(transport.rank), transport, True, policy=policy, dtype=x.dtype, seed=SEED
-        )
-        graph.begin(0)
-        mine = x[graph.nodes].clone().requires_grad_()
-        got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean")
-        (got * by[graph.nodes]).sum().backward()
+        about = {"policy": policy, "dtype": torch.float64, "seed": SEED}
+        graph = LocalGraph.from_part(book.part(transport.rank), transport, True, **about)
+        weights = []
+        for step, ((x, w, by), out) in enumerate(zip(inputs, outs, strict=True)):
+            graph.begin(step)
+            mine, weight = x[graph.nodes].requires_grad_(), w.clone().requires_grad_()
+            got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean")
+            (got * by[graph.nodes]).sum().backward()
+            out[0][graph.nodes], out[1][graph.nodes] = got.detach(), mine.grad
+            weights.append(weight.grad)
         graph.drain()
-        out[graph.nodes], gradient[graph.nodes] = got.detach(), mine.grad
-        return transport.ledger.kinds["embeddings"]
+        return weights, transport.ledger.kinds["embeddings"]
 
-    return out, gradient, sum(Hub(book.num_parts).run(work))
+    results = Hub(book.num_parts).run(work)
+    for step, out in enumerate(outs):
+        out[2].add_(sum(weights[step] for weights, _ in results))
+    return outs, sum(sent for _, sent in results)
 
 
-@pytest.mark.parametrize(("outputs", "savings", "in_full"), [(5, True, True), (12, True, False), (5, False, False)])
-def test_narrow_rows_are_sent_in_full(tmp_path, outputs, savings, in_full):
-    """Narrowing layers of a pipeline send H Wᵀ, without dropout; others send H, and readers drop it out."""
+def literally(book: Book, mean: Tensor, inputs: Layer, narrow: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The same in one process with staleness 1, by hand: H = relu(x), D = mask ∘ H, and of the halo, at step t,
+
+    wide: mask_t ∘ H_{t−1}, times W_t; narrow: (mask_t ∘ H_{t−1}) W_{t−1}ᵀ. Step 0 is fresh. Readers send home the
+    gradient of what they read; it is added a step later.
+    """
+    owner = np.empty(NODES, dtype=int)
+    for r in range(book.num_parts):
+        owner[book.part(r).nodes] = r
+    inner = torch.from_numpy(owner[:, None] == owner[None, :])
+    for t, (x, w, by) in enumerate(inputs):
+        was = max(t - 1, 0)
+        h, h_was = torch.relu(x), torch.relu(inputs[was][0])
+        made_with = inputs[was][1] if narrow else w
+        mine, theirs = (mean * inner) @ (h * mask(t)), (mean * ~inner) @ (h_was * mask(t))
+        d = (mean * inner).t() @ by @ w * mask(t)
+        # Home come gradients of step `was`, by what was read then.
+        back = (mean * ~inner).t() @ inputs[was][2]
+        d = d + (back @ w if narrow else back @ inputs[was][1]) * mask(was)
+        of_w = by.t() @ mine + (back.t() @ (h * mask(was)) if narrow else by.t() @ theirs)
+        yield mine @ w.t() + theirs @ made_with.t(), d * (x > 0), of_w
+
+
+@pytest.mark.parametrize(("outputs", "savings", "narrow"), [(5, True, True), (12, True, False), (5, False, False)])
+def test_rows_are_read_with_the_mask_of_their_step(tmp_path, outputs, savings, narrow):
+    """Narrowing layers of a pipeline send the narrow side, dropped out as readers would; others the rows before."""
     graph = community_graph()
     book = cut(graph, 3, "random", tmp_path)
     generator = torch.Generator().manual_seed(1)
-    x, weight, by = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator)
-        for shape in ((120, WIDTH), (outputs, WIDTH), (120, outputs))
-    )
-    owner = np.empty(120, dtype=int)
-    for r in range(3):
-        owner[book.part(r).nodes] = r
-    inner = torch.from_numpy(owner[:, None] == owner[None, :])
+    shapes = ((NODES, WIDTH), (outputs, WIDTH), (NODES, outputs))
+    inputs: Layer = [
+        tuple(torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes)  # type: ignore[misc]
+        for _ in range(STEPS)
+    ]
+    flags, late = Savings(narrow_side=savings, aggregate_once=savings, overlap=savings), Stages(delay=1)
+    got, sent = distributed(book, Policy(flags, late, late), inputs)
     mean = torch.from_numpy(propagation(graph, "sage"))
-    z = x.clone().requires_grad_()
-    h = torch.relu(z)
-    kept = kernels.dropout(torch.ones_like(x), torch.arange(120), kernels.stream(SEED, 0, 1), P)
-    halo = h if in_full else h * kept
-    want = ((mean * inner) @ (h * kept) + (mean * ~inner) @ halo) @ weight.t()
-    (want * by).sum().backward()
-
-    flags = Savings(narrow_side=savings, aggregate_once=savings, overlap=savings)
-    got, gradient, sent = layer(book, Policy(flags, LATE, LATE), x, weight, by)
-    torch.testing.assert_close(got, want.detach())
-    torch.testing.assert_close(gradient, z.grad)
+    for one, other in zip(got, literally(book, mean, inputs, narrow), strict=True):
+        torch.testing.assert_close(one, other)
     rows = sum(len(book.part(r).halo_nodes) for r in range(3))
-    assert sent == rows * (outputs if in_full else WIDTH) * 8
+    # A warm start sends narrow rows twice, since each of the first two steps has its own mask.
+    assert sent == rows * ((STEPS + 1) * outputs if narrow else STEPS * WIDTH) * 8

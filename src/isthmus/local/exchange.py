@@ -4,38 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
-from isthmus.comm import BACKWARD, FORWARD, Channel, Links
+from isthmus.comm import BACKWARD, FORWARD, Channel
 from isthmus.sample import Edges
 
 if TYPE_CHECKING:
     from isthmus.local.graph import LocalGraph
 
 
-Mask = tuple[int, float]  # of a dropout: its stream and probability
+class Mask(NamedTuple):
+    """The masks of one dropout of a model, those of all its steps: functions of (seed, step, call, node, feature)."""
+
+    seed: int
+    call: int
+    p: float
+
+    def stream(self, step: int) -> int:
+        return kernels.stream(self.seed, step, self.call)
+
+    def drop(self, rows: Tensor, nodes: Tensor, step: int, out: Tensor | None = None) -> Tensor:
+        return kernels.dropout(rows, nodes, self.stream(step), self.p, out=out)
 
 
-def aggregate(
-    graph: LocalGraph,
-    x: Tensor,
-    norm: str,
-    site: int,
-    exact: bool,
-    sent: Tensor | None = None,
-    weight: Tensor | None = None,
-    mask: Mask | None = None,
-) -> Tensor:
-    """P_inner X + P_halo X_halo, [n, F].
+class Late(NamedTuple):
+    """What others read instead of rows X that were dropped out: S, the rows before that, with the mask of their step.
 
-    Others read S = ``sent`` instead of X, and drop it out by ``mask``; or S Wᵀ, of S [n, G] and ``weight`` [F, G].
+    Readers drop them out; or, where X = D(S) Wᵀ is narrower than S, the owner sends that, with the mask of the step
+    that will read it.
     """
-    return _Aggregate.apply(x, sent, weight, graph, norm, site, exact, mask)
+
+    rows: Tensor  # [n, G]
+    mask: Mask
+    weight: Tensor | None = None  # [F, G]
+
+
+def aggregate(graph: LocalGraph, x: Tensor, norm: str, site: int, exact: bool, late: Late | None = None) -> Tensor:
+    """P_inner X + P_halo X_halo, [n, F]."""
+    rows, mask, weight = late or (None, None, None)
+    return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask)
 
 
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
@@ -74,24 +86,27 @@ class _Aggregate(Function):
     """
 
     @staticmethod
-    def forward(ctx, x, sent, weight, graph, name, site, exact, mask):
+    def forward(ctx, x, before, weight, graph, name, site, exact, mask):
         edges = graph.whole if exact else graph.edges
         norm = edges.norm(name, x.dtype)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
-        ctx.apart = sent is not None
-        ctx.save_for_backward(*(() if weight is None else (sent, weight)))
+        ctx.narrow, ctx.late = weight is not None, before is not None
+        ctx.save_for_backward(*((before, weight) if ctx.narrow else ()))
         rows, overlap = graph.as_rows(x), graph.savings.overlap
-        source = x if sent is None else sent if weight is None else _transformed(graph, sent, weight, site)
-        leaving = rows if source is x else graph.as_rows(source)
-        channel = _post_rows(graph, leaving, site, exact, "embeddings" if x.requires_grad else "features")
+        leaving = graph.as_rows(before) if ctx.late and not ctx.narrow else rows
+        kind = "embeddings" if x.requires_grad else "features"
+        if ctx.narrow:
+            channel = _post_narrow(graph, Late(before, mask, weight), site, kind)
+        else:
+            channel = _post_rows(graph, leaving, site, exact, kind)
         arrived = None if overlap else channel.take(graph.step)
         out = edges.aggregate_inner(rows, norm)
         if overlap:
             arrived = channel.take(graph.step)
         if arrived is not None:
             halo = arrived
-            if mask is not None:
-                halo = graph.as_rows(kernels.dropout(arrived.to(x.dtype), edges.halo_nodes, *mask))
+            if ctx.late and not ctx.narrow:
+                halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
             edges.aggregate_halo(halo, norm, out)
         graph.wires.measure(channel, leaving, edges, arrived)
         return out
@@ -102,11 +117,11 @@ class _Aggregate(Function):
         rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
         leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(rows, norm, leaving)
-        if ctx.mask is not None:
-            kernels.dropout(leaving, edges.halo_nodes, *ctx.mask, out=leaving)
         own = partial(edges.spread_inner, rows, norm)
-        if not ctx.apart:
+        if not ctx.late:
             return _return_gradients(graph, edges, channel, leaving, own), *[None] * 7
+        if not ctx.narrow:
+            ctx.mask.drop(leaving, edges.halo_nodes, graph.step, out=leaving)
         inner: list[Tensor] = []
 
         def nothing() -> Tensor:
@@ -115,14 +130,13 @@ class _Aggregate(Function):
             return torch.zeros_like(inner[0])
 
         home = _return_gradients(graph, edges, channel, leaving, nothing)
-        if not ctx.saved_tensors:
+        if not ctx.narrow:
             return inner[0], home, *[None] * 6
-        sent, weight = ctx.saved_tensors
-        layout = channel.reader.layout  # gradients that came are those of the rows of some earlier step
-        came = torch.empty(0, dtype=torch.int64) if layout is None else layout.boundary_rows
-        of_sent, home = torch.zeros_like(sent), home[came]
-        of_sent[came] = home @ weight
-        return inner[0], of_sent, home.t() @ sent[came], *[None] * 5
+        return (
+            inner[0],
+            *_through(graph, channel, home, Late(ctx.saved_tensors[0], ctx.mask, ctx.saved_tensors[1])),
+            *[None] * 5,
+        )
 
 
 class _Halo(Function):
@@ -255,30 +269,39 @@ class _ReluDropoutBoth(Function):
         return grad, None, None, None
 
 
-def _outgoing(graph: LocalGraph, channel: Channel, exact: bool) -> list[tuple[int | None, Links]]:
-    """The graphs that rows leave for, this step's or those of later ones: when they are due, and their links."""
-    if exact or graph.policy.sampler is None:
-        return [(None, graph.whole.links)]
-    return [(due, graph.drawing.at(due).links) for due in channel.dues(graph.step)]
-
-
 def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:
-    """Sends boundary rows."""
+    """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
     channel = graph.wires.channel(site, FORWARD, exact)
-    for due, links in _outgoing(graph, channel, exact):
-        channel.post(graph.step, rows, links, kind, due)
+    if exact or graph.policy.sampler is None:
+        channel.post(graph.step, rows, graph.whole.links, kind)
+    else:
+        for due in channel.dues(graph.step):
+            channel.post(graph.step, rows, graph.drawing.at(due).links, kind, due)
     return channel
 
 
-def _transformed(graph: LocalGraph, sent: Tensor, weight: Tensor, site: int) -> Tensor:
-    """S Wᵀ, [n, F], of the rows that leave at this step; the others are not made."""
-    if graph.wires.probing:
-        return sent @ weight.t()
-    outgoing = _outgoing(graph, graph.wires.channel(site, FORWARD, False), False)
-    out = sent.new_empty(len(sent), len(weight))
-    for _, links in outgoing:
-        out[links.boundary_rows] = sent[links.boundary_rows] @ weight.t()
-    return out
+def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str) -> Channel:
+    """Sends D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; other rows are not made."""
+    assert late.weight is not None, "only narrow rows are made by their owner"
+    channel = graph.wires.channel(site, FORWARD, False)
+    for due in channel.dues(graph.step):
+        links = graph.drawing.at(due).links
+        at, narrow = links.boundary_rows, late.rows.new_empty(len(late.rows), len(late.weight))
+        narrow[at] = late.mask.drop(late.rows[at], graph.nodes[at], due) @ late.weight.t()
+        channel.post(graph.step, graph.as_rows(narrow), links, kind, due)
+    return channel
+
+
+def _through(graph: LocalGraph, channel: Channel, home: Tensor, late: Late) -> tuple[Tensor, Tensor]:
+    """The gradients by S and by W of D(S) Wᵀ, whose own [n, F] came from readers: those of a step gone by."""
+    assert late.weight is not None, "only narrow rows are made by their owner"
+    layout, step = channel.reader.layout, channel.reader.layout_of
+    if layout is None:
+        return torch.zeros_like(late.rows), torch.zeros_like(late.weight)
+    at, of_rows = layout.boundary_rows, torch.zeros_like(late.rows)
+    nodes, came = graph.nodes[at], home[at]
+    of_rows[at] = late.mask.drop(came @ late.weight, nodes, step)
+    return of_rows, came.t() @ late.mask.drop(late.rows[at], nodes, step)
 
 
 def _return_gradients(

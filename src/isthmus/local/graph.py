@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus import kernels
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
@@ -28,8 +27,7 @@ class Dropped(NamedTuple):
 
     after: Tensor
     before: Tensor
-    stream: int
-    p: float
+    mask: exchange.Mask
 
 
 class LocalGraph:
@@ -97,7 +95,7 @@ class LocalGraph:
         x: Tensor,
         norm: str = "gcn",
         through: Tensor | None = None,
-        sent: tuple[Tensor, Tensor] | None = None,
+        of: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
@@ -105,8 +103,8 @@ class LocalGraph:
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
-        result will be multiplied by: samplers that go by the size of rows take it into account. ``sent`` = (S [n, G], W
-        [F, G]): while training, other workers read S Wᵀ instead of x, see `sent_in_full`.
+        result will be multiplied by: samplers that go by the size of rows take it into account. ``of`` = (y [n, G], W
+        [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask.
         """
         self._check_rows(x)
         site = self._next_site()
@@ -114,17 +112,19 @@ class LocalGraph:
             return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
         if not self.training:
             return exchange.aggregate(self, x, norm, site, exact=True)
-        if sent is not None:
-            self.drawing.look(*sent, norm)
-            return exchange.aggregate(self, x, norm, site, False, *sent)
-        late = self._dropped if self.was_dropped(x) else None
+        narrowed = None if of is None else self._late(of[0])
+        if of is not None and narrowed is not None:
+            self.drawing.look(narrowed.before, of[1], norm)
+            sent = exchange.Late(narrowed.before, narrowed.mask, of[1])
+            return exchange.aggregate(self, x, norm, site, False, sent)
+        late = self._late(x)
         source = x if late is None else late.before
         self.drawing.look(source, through, norm)
         if self.is_fixed(source):
             return exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
-        if late is None:
-            return exchange.aggregate(self, x, norm, site, False)
-        return exchange.aggregate(self, x, norm, site, False, source, mask=(late.stream, late.p))
+        return exchange.aggregate(
+            self, x, norm, site, False, None if late is None else exchange.Late(source, late.mask)
+        )
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
@@ -135,7 +135,7 @@ class LocalGraph:
             return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
         if not self.training:
             return exchange.halo(self, x, site, exact=True)
-        late = self._dropped if self.was_dropped(x) else None
+        late = self._late(x)
         source = x if late is None else late.before
         self.drawing.look(source, None, "sum")
         if self.is_fixed(source):
@@ -154,31 +154,31 @@ class LocalGraph:
         It is therefore the same for any number of workers, and the same at the owner and at every reader of a row.
         Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         """
-        stream = self._next_stream()
+        mask = self._next_mask(p)
         cached = self.features is not None and self.is_fixed(x)
         if not (p and self.training and (self.policy.forward.mixes_steps or cached)):
-            return exchange.dropout(x, self.nodes, stream, p, relu)
-        self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, stream, p, relu), stream, p)
+            return exchange.dropout(x, self.nodes, mask.stream(self.step), p, relu)
+        self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu), mask)
         return self._dropped.after
 
-    def was_dropped(self, x: Tensor) -> bool:
-        """Whether x is the last result of `dropout`, and must be exchanged as it was before that."""
-        return self._dropped is not None and x is self._dropped.after
+    def may_narrow(self, x: Tensor, width: int) -> bool:
+        """Whether what is made of x, ``width`` wide, may be exchanged instead of x.
 
-    def sent_in_full(self, x: Tensor) -> Tensor | None:
-        """x before dropout, if what is made of that may be sent: readers of a pipeline then use, of a row that is some
-        steps old, the mean over all masks. None where x itself is to be sent, or to be dropped out by its readers."""
-        if self._dropped is None or not self.was_dropped(x) or not self.policy.forward.delay:
-            return None
-        return None if self.is_fixed(self._dropped.before) else self._dropped.before
+        Of rows that were dropped out it may where others read them at a known later step: the owner makes them with
+        that step's mask. Rows that others keep longer they must drop out themselves, hence read as they were.
+        """
+        late = self._late(x)
+        if late is None:
+            return not self.is_fixed(x)
+        return self.policy.forward.delay > 0 and width < x.shape[1] and not self.is_fixed(late.before)
 
     def wants_as_is(self, x: Tensor) -> bool:
         """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
-        return self.was_dropped(x) or (self.features is not None and self.is_fixed(x))
+        return self._late(x) is not None or (self.features is not None and self.is_fixed(x))
 
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
-        return x.dropout(self.nodes, self._next_stream(), p)
+        return x.dropout(self.nodes, self._next_mask(p).stream(self.step), p)
 
     @property
     def edge_index(self) -> Tensor:
@@ -269,6 +269,10 @@ class LocalGraph:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
+    def _late(self, x: Tensor) -> Dropped | None:
+        """How x was dropped out, if it is the last result of `dropout` and others are to read it otherwise."""
+        return self._dropped if self._dropped is not None and x is self._dropped.after else None
+
     def _fixed_rows(self, source: Tensor, site: int, late: Dropped | None) -> Tensor:
         """Rows of the halo that never change, as this step's graph reads them: from the cache, or kept here."""
         if self.features is not None:
@@ -280,7 +284,7 @@ class LocalGraph:
 
     def _drop_halo(self, halo: Tensor, late: Dropped) -> Tensor:
         """What `dropout` did to inner rows."""
-        return exchange.dropout(halo, self.halo_nodes, late.stream, late.p, False)
+        return exchange.dropout(halo, self.halo_nodes, late.mask.stream(self.step), late.mask.p, False)
 
     def _fixed_halo(self, site: int) -> Tensor:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
@@ -299,9 +303,9 @@ class LocalGraph:
             self._edges = self.drawing.at(self.step)
         return self._edges
 
-    def _next_stream(self) -> int:
+    def _next_mask(self, p: float) -> exchange.Mask:
         self._dropouts += 1
-        return kernels.stream(self.seed, self.step, self._dropouts)
+        return exchange.Mask(self.seed, self._dropouts, p)
 
     def _once(self, what: str, make: Callable[[], Tensor]) -> Tensor:
         if what not in self._fixed_results:

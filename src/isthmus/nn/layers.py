@@ -22,16 +22,12 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
 
     Input rows that never change are aggregated once per run, so for them P X comes first; elsewhere the narrow side
     is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
-    Rows that readers drop out themselves must be exchanged as they are, or in full where that is narrower.
+    Rows that readers drop out themselves are exchanged as they are.
     """
     if isinstance(x, SparseMatrix):
         return graph.aggregate(linear(x, weight), norm)
-    narrow = graph.savings.narrow_side and len(weight) <= x.shape[1]
-    if narrow and not (graph.is_fixed(x) or graph.was_dropped(x)):
-        return graph.aggregate(linear(x, weight), norm)
-    in_full = graph.sent_in_full(x) if narrow and len(weight) < x.shape[1] else None
-    if in_full is not None:
-        return graph.aggregate(linear(x, weight), norm, sent=(in_full, weight))
+    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight)):
+        return graph.aggregate(linear(x, weight), norm, of=(x, weight))
     return linear(graph.aggregate(x, norm, through=weight), weight)
 
 
