@@ -1,0 +1,188 @@
+"""Replays the traces of all workers on machines and links that are only described, as a fluid: what has begun goes on
+at a constant speed until something begins or ends.
+
+- A message sets out when its sender has sent it and its reader has room for it, `latency` later. Messages of one worker
+  to another keep their order.
+- Messages share the two directions of every host's link evenly; those inside a host only meet its cores.
+- Workers that compute, and the threads that move their bytes, share the cores of their machine: who asks for little
+  gets it, the others get equal shares.
+- A sum over workers begins when all have come to it, and goes round the ring.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.launch.gauge import Gauge
+from isthmus.plan.trace import Compute, Post, Reduce, Step, Trace, Wait
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where workers run: machines, and the links of hosts. `machine` and `host` are per worker."""
+
+    machine: Sequence[int]  # whose cores it shares
+    host: Sequence[int]  # whose link it shares; workers of one host reach each other without it
+    cores: float  # of a machine
+    threads: int  # of a worker
+    link: float | None = None  # bytes per second in each direction; None: as fast as cores move them
+
+
+@dataclass
+class Flow:
+    """A message."""
+
+    source: int
+    target: int
+    left: float  # bytes
+    transfer: int
+    starts: float = np.inf  # when it may set out
+
+
+def replay(traces: Sequence[Trace], site: Site, gauge: Gauge) -> list[list[float]]:
+    """When each worker began each of its steps, in seconds."""
+    return _Play(traces, site, gauge).run()
+
+
+def fair(demands: np.ndarray, capacity: float) -> np.ndarray:
+    """Shares of a capacity: all that is asked for if there is enough; else none gets more than an equal share needs."""
+    given, open_ = np.zeros(len(demands)), demands > 0
+    while open_.any():
+        share = (capacity - given.sum()) / open_.sum()
+        content = open_ & (demands <= share)
+        if not content.any():
+            given[open_] = share
+            break
+        given[content] = demands[content]
+        open_ &= ~content
+    return given
+
+
+class _Play:
+    def __init__(self, traces: Sequence[Trace], site: Site, gauge: Gauge):
+        self.traces, self.site, self.gauge = traces, site, gauge
+        self.size, self.now = len(traces), 0.0
+        self.at = [0] * self.size  # the next event of each worker
+        self.computing = np.zeros(self.size)  # seconds left
+        self.steps: list[list[float]] = [[] for _ in traces]
+        self.posted = [0] * self.size  # the last transfer of each worker
+        self.waiting = [0] * self.size  # for this transfer; 0: for none
+        self.summing: list[int | None] = [None] * self.size  # bytes of the sum that a worker has come to
+        self.open: dict[tuple[int, int], int] = defaultdict(int)  # (transfer, worker): messages that are not yet over
+        self.queues: dict[tuple[int, int], deque[Flow]] = defaultdict(deque)
+        self.sums = 0
+        self.machine, self.host = np.array(site.machine), np.array(site.host)
+        for source, trace in enumerate(traces):
+            for event in trace:
+                if isinstance(event, Post):
+                    for target, size in enumerate(event.sizes):
+                        if size:
+                            self.open[event.transfer, source] += 1
+                            self.open[event.transfer, target] += 1
+
+    def run(self) -> list[list[float]]:
+        while True:
+            while sum(self._advance(worker) for worker in range(self.size)):
+                pass  # one may have set another free
+            flows = [queue[0] for queue in self.queues.values() if queue]
+            going = [flow for flow in flows if flow.starts <= self.now]
+            starting = [flow.starts - self.now for flow in flows if flow.starts > self.now]
+            if not going and not self.computing.any() and min(starting, default=np.inf) == np.inf:
+                break
+            self._flow(going, min(starting, default=np.inf))
+        stuck = [worker for worker in range(self.size) if self.at[worker] < len(self.traces[worker])]
+        assert not stuck, f"workers {stuck} wait for what nobody sends"
+        return self.steps
+
+    def _advance(self, worker: int) -> bool:
+        """Lets a worker go on until it has to compute or to wait; says whether it moved."""
+        moved = False
+        while self._free(worker) and self.at[worker] < len(self.traces[worker]):
+            event = self.traces[worker][self.at[worker]]
+            self.at[worker] += 1
+            moved = True
+            if isinstance(event, Step):
+                self.steps[worker].append(self.now)
+            elif isinstance(event, Compute):
+                self.computing[worker] += event.seconds
+            elif isinstance(event, Post):
+                self._post(worker, event)
+            elif isinstance(event, Wait):
+                self.waiting[worker] = event.transfer
+            else:
+                self._sum(worker, event)
+        return moved
+
+    def _free(self, worker: int) -> bool:
+        if self.waiting[worker] and not self.open[self.waiting[worker], worker]:
+            self.waiting[worker] = 0
+        return not (self.computing[worker] or self.waiting[worker] or self.summing[worker] is not None)
+
+    def _post(self, worker: int, event: Post) -> None:
+        self.posted[worker] = event.transfer
+        for target, size in enumerate(event.sizes):
+            if size:
+                self.queues[worker, target].append(Flow(worker, target, size, event.transfer))
+        self.computing[worker] += self.gauge.per_message * self.open[event.transfer, worker]
+        for queue in self.queues.values():
+            for flow in queue:
+                if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
+                    flow.starts = self.now + self.gauge.latency
+
+    def _sum(self, worker: int, event: Reduce) -> None:
+        self.summing[worker] = event.size
+        if any(size is None for size in self.summing) or self.size == 1:
+            return
+        self.sums -= 1
+        rounds = 2 * (self.size - 1)
+        for source in range(self.size):
+            target, size = (source + 1) % self.size, event.size * rounds / self.size
+            starts = self.now + rounds * self.gauge.per_round
+            self.queues[source, target].append(Flow(source, target, max(size, 1.0), self.sums, starts))
+            self.open[self.sums, source] += 1
+            self.open[self.sums, target] += 1
+            self.waiting[source], self.summing[source] = self.sums, None
+
+    def _flow(self, going: list[Flow], soon: float) -> None:
+        """Time passes until the next thing ends or begins."""
+        sources, targets = np.array([f.source for f in going], int), np.array([f.target for f in going], int)
+        speed = self._on_links(sources, targets)
+        busy = np.where(self.computing > 0, float(self.site.threads), 0.0)
+        moving = self.gauge.per_byte * (
+            np.bincount(sources, speed, self.size) + np.bincount(targets, speed, self.size)
+        )  # cores that the bytes of each worker ask for; one thread moves them
+        given = np.zeros((2, self.size))
+        asked = np.stack([busy, np.minimum(moving, 1.0)])
+        for machine in np.unique(self.machine):
+            here = self.machine == machine
+            given[:, here] = fair(asked[:, here].ravel(), self.site.cores).reshape(2, -1)
+        pace = np.divide(given[0], busy, out=np.zeros(self.size), where=busy > 0)
+        carried = np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0)
+        speed = speed * np.minimum(carried[sources], carried[targets])
+        left = np.array([flow.left for flow in going])
+        ends = [soon, *(left / speed), *(self.computing[pace > 0] / pace[pace > 0])]
+        passed = min(ends)
+        self.now += passed
+        self.computing = np.where(self.computing <= pace * passed * (1 + 1e-12), 0.0, self.computing - pace * passed)
+        for flow, rate in zip(going, speed, strict=True):
+            flow.left -= rate * passed
+            if flow.left <= rate * 1e-12 + 1e-9:
+                self.queues[flow.source, flow.target].popleft()
+                self.open[flow.transfer, flow.source] -= 1
+                self.open[flow.transfer, flow.target] -= 1
+
+    def _on_links(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Bytes per second of every message, if cores were free."""
+        speed = np.full(len(sources), self.gauge.bandwidth)
+        if self.site.link is not None:
+            out, into = self.host[sources], self.host[targets]
+            crosses, hosts = out != into, int(self.host.max()) + 1
+            leaving = np.bincount(out[crosses], minlength=hosts)
+            arriving = np.bincount(into[crosses], minlength=hosts)
+            shared = self.site.link / np.maximum(1, np.maximum(leaving[out], arriving[into]))
+            speed = np.where(crosses, np.minimum(speed, shared), speed)
+        return speed
