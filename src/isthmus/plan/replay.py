@@ -134,8 +134,8 @@ class _Play:
                     flow.starts = self.now + self.gauge.latency
 
     def _sum(self, worker: int, event: Reduce) -> None:
-        self.summing[worker] = event.size
-        if any(size is None for size in self.summing) or self.size == 1:
+        self.summing[worker] = None if self.size == 1 else event.size
+        if any(size is None for size in self.summing):
             return
         self.sums -= 1
         rounds = 2 * (self.size - 1)
