@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from isthmus.plan.replay import Site, fair, replay
 from isthmus.plan.trace import Compute, Post, Reduce, Step, Wait, computing, joined, steadied, steps_of
 from isthmus.plan.transfer import busiest
 
-FREE = Gauge(latency=0.0, per_message=0.0, per_round=0.0, per_byte=0.0, bandwidth=1e12, memory=0)
+FREE = Gauge(0.0, 0.0, 0.0, 0.0, per_message=0.0, aside=0.0, per_byte=0.0, bandwidth=1e12, memory=0)
 SWAP = [(0, 1000), (1000, 0)]  # bytes of workers 0 and 1 to each other
 
 
@@ -73,22 +75,39 @@ def test_cores_are_shared_by_those_who_compute():
 
 def test_moving_bytes_takes_cores():
     """One core, 1 ms per byte at each end: with both ends on it 1000 bytes need 2 seconds of it."""
-    costly = Gauge(0.0, 0.0, 0.0, per_byte=1e-3, bandwidth=1e12, memory=0)
+    costly = replace(FREE, per_byte=1e-3)
     one = [[Post(1, (0, 1000)), Wait(1)], [Post(1, (0, 0)), Wait(1)]]
     assert seconds(one, Site([0, 0], [0, 0], cores=1, threads=1), costly) == pytest.approx([2.0, 2.0])
     assert seconds(one, Site([0, 0], [0, 0], cores=2, threads=1), costly) == pytest.approx([1.0, 1.0])
 
 
 def test_latency_and_work_per_message():
-    gauge = Gauge(latency=0.5, per_message=0.25, per_round=0.0, per_byte=0.0, bandwidth=1e12, memory=0)
+    gauge = replace(FREE, latency=0.5, per_message=0.25)
     traces = [[Post(1, sizes), Wait(1)] for sizes in SWAP]
     # Sent and received: 2 × 0.25 of work beside 0.5 of latency, then 1 of transfer.
     assert seconds(traces, apart(2), gauge) == pytest.approx([1.5, 1.5])
 
 
+def test_latency_where_others_compute():
+    """Two workers compute half a second each and exchange; a third on the one core of their machine computes longer."""
+    gauge = replace(FREE, latency=1.0, latency_busy=2.0)
+    traces = [[Compute(0.5), Post(1, (*sizes, 0)), Wait(1)] for sizes in SWAP]
+    crowd = Site([0] * 3, range(3), cores=1, threads=1, link=1000.0)
+    assert seconds([*traces, []], crowd, gauge)[:2] == pytest.approx([1.0 + 1.0 + 1.0] * 2)
+    assert seconds([*traces, [Compute(9.0)]], crowd, gauge)[:2] == pytest.approx([1.5 + 2.0 + 1.0] * 2)
+
+
+def test_work_aside_slows_computing_down():
+    """Half a second of it at each end, on the one core where a worker computes for two."""
+    gauge = replace(FREE, aside=0.5)
+    traces = [[Post(1, (0, 1)), Compute(2.0)], [Post(1, (0, 0))]]
+    crowd = Site([0, 0], [0, 0], cores=1, threads=1)
+    assert seconds(traces, crowd, gauge)[0] == pytest.approx(3.0)
+
+
 def test_a_sum_waits_for_all_and_goes_round():
     """Two rounds of half the bytes each for two workers: 2 · (n − 1) / n of 1000 bytes, after the last has come."""
-    gauge = Gauge(0.0, 0.0, per_round=0.125, per_byte=0.0, bandwidth=1e12, memory=0)
+    gauge = replace(FREE, per_round=0.125)
     traces = [[Compute(4.0), Reduce(1000)], [Reduce(1000)]]
     assert seconds(traces, apart(2), gauge) == pytest.approx([5.25, 5.25])
     assert seconds([[Reduce(1000)]], apart(1), gauge) == [0.0]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import torch
 
 from isthmus.comm import Transport, Where
 from isthmus.engine.record import memory_peak_bytes
+from isthmus.launch.place import threads_for
 
 WORKERS = 2
 LARGE = 4 << 20  # bytes
@@ -23,12 +27,17 @@ class Gauge:
 
     latency: float
     """From sending a message that is waited for to its arrival."""
-    per_message: float
-    """Of computing, for each message that a worker sends or expects."""
+    latency_busy: float
+    """The same while all cores compute for others."""
     per_round: float
     """Of the ring that sums over workers."""
+    per_round_busy: float
+    per_message: float
+    """Of computing, before its worker goes on, for each message that it sends or expects."""
+    aside: float
+    """Of computing beside that, in other threads."""
     per_byte: float
-    """Of computing, at each end of the way of a byte."""
+    """Of computing, in other threads, at each end of the way of a byte."""
     bandwidth: float
     """Bytes per second that a worker can send while it receives as many."""
     memory: int
@@ -44,37 +53,65 @@ def gauge(transport: Transport) -> dict[str, Any]:
         return [torch.zeros(length, dtype=torch.uint8) if q == peer else nothing for q in range(size)]
 
     def exchange(length: int) -> tuple[float, float, float]:
-        """Seconds of one exchange, of it before waiting, and of computing in all threads."""
+        """Seconds of one exchange, of it before waiting, and of computing in other threads."""
         send, recv = message(length), message(length)
-        begun, computed = time.perf_counter(), time.process_time()
+        begun, others = time.perf_counter(), time.process_time() - time.thread_time()
         pending = transport.exchange(send, recv, _WHERE)
         posted = time.perf_counter()
         pending.wait()
-        return time.perf_counter() - begun, posted - begun, time.process_time() - computed
+        return time.perf_counter() - begun, posted - begun, time.process_time() - time.thread_time() - others
 
     def reduce() -> tuple[float]:
         begun = time.perf_counter()
         transport.all_reduce(torch.zeros(16), _WHERE)
         return (time.perf_counter() - begun,)
 
-    whole, posting, _ = _at_best(lambda: exchange(64), 200)
-    large, _, computing = _at_best(lambda: exchange(LARGE), 25)
-    (sums,) = _at_best(reduce, 100)
+    small, posting, aside = _medians(lambda: exchange(64), 200)
+    large, _, moving = _medians(lambda: exchange(LARGE), 25)
+    (sums,) = _medians(reduce, 100)
+    with _busy(max(1, threads_for(WORKERS, None))):
+        small_busy, posting_busy, _ = _medians(lambda: exchange(64), 100)
+        (sums_busy,) = _medians(reduce, 50)
     found = Gauge(
-        latency=max(0.0, whole - posting),
-        per_message=posting / 2,
+        latency=max(0.0, small - posting),
+        latency_busy=max(0.0, small_busy - posting_busy),
         per_round=sums / 2,
-        per_byte=computing / (2 * LARGE),
+        per_round_busy=sums_busy / 2,
+        per_message=posting / 2,
+        aside=aside / 2,
+        per_byte=moving / (2 * LARGE),
         bandwidth=LARGE / large,
         memory=_memory(),
     )
     return asdict(found)
 
 
-def _at_best(measure: Callable[[], tuple[float, ...]], times: int) -> list[float]:
-    """Each number as it is in the best tenth of the measurements, when the machine has nothing else to do."""
-    found = [measure() for _ in range(times)]
-    return [sorted(numbers)[times // 10] for numbers in zip(*found, strict=True)]
+def _medians(measure: Callable[[], tuple[float, ...]], times: int) -> list[float]:
+    """Of each number; the first measurements only warm up."""
+    found = [measure() for _ in range(times + times // 4)][times // 4 :]
+    return [median(numbers) for numbers in zip(*found, strict=True)]
+
+
+@contextmanager
+def _busy(cores: int) -> Iterator[None]:
+    """So many threads of this process compute, as other workers would."""
+    over = threading.Event()
+
+    def compute() -> None:
+        torch.set_num_threads(1)
+        block = torch.ones(256, 256)
+        while not over.is_set():
+            block @ block
+
+    threads = [threading.Thread(target=compute, name=f"busy-{k}") for k in range(cores)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def _memory() -> int:

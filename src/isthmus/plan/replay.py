@@ -1,8 +1,8 @@
 """Replays the traces of all workers on machines and links that are only described, as a fluid: what has begun goes on
 at a constant speed until something begins or ends.
 
-- A message sets out when its sender has sent it and its reader has room for it, `latency` later. Messages of one worker
-  to another keep their order.
+- A message sets out when its sender has sent it and its reader has room for it, `latency` later; that is longer while
+  all cores compute. Messages of one worker to another keep their order.
 - Messages share the two directions of every host's link evenly; those inside a host only meet its cores.
 - Workers that compute, and the threads that move their bytes, share the cores of their machine: who asks for little
   gets it, the others get equal shares.
@@ -62,12 +62,17 @@ def fair(demands: np.ndarray, capacity: float) -> np.ndarray:
     return given
 
 
+def _less(left: np.ndarray, done: np.ndarray) -> np.ndarray:
+    return np.where(left <= done * (1 + 1e-9), 0.0, left - done)
+
+
 class _Play:
     def __init__(self, traces: Sequence[Trace], site: Site, gauge: Gauge):
         self.traces, self.site, self.gauge = traces, site, gauge
         self.size, self.now = len(traces), 0.0
         self.at = [0] * self.size  # the next event of each worker
         self.computing = np.zeros(self.size)  # seconds left
+        self.aside = np.zeros(self.size)  # the same, of the thread that moves bytes
         self.steps: list[list[float]] = [[] for _ in traces]
         self.posted = [0] * self.size  # the last transfer of each worker
         self.waiting = [0] * self.size  # for this transfer; 0: for none
@@ -131,7 +136,13 @@ class _Play:
         for queue in self.queues.values():
             for flow in queue:
                 if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
-                    flow.starts = self.now + self.gauge.latency
+                    flow.starts = self.now + self._late(flow, self.gauge.latency, self.gauge.latency_busy)
+                    self.aside[[flow.source, flow.target]] += self.gauge.aside
+
+    def _late(self, flow: Flow, idle: float, busy: float) -> float:
+        """Seconds until a message arrives, by what its two machines do now."""
+        computing = np.bincount(self.machine[self.computing > 0], minlength=len(self.machine)) * self.site.threads
+        return busy if max(computing[self.machine[[flow.source, flow.target]]]) >= self.site.cores else idle
 
     def _sum(self, worker: int, event: Reduce) -> None:
         self.summing[worker] = None if self.size == 1 else event.size
@@ -141,8 +152,10 @@ class _Play:
         rounds = 2 * (self.size - 1)
         for source in range(self.size):
             target, size = (source + 1) % self.size, event.size * rounds / self.size
-            starts = self.now + rounds * self.gauge.per_round
-            self.queues[source, target].append(Flow(source, target, max(size, 1.0), self.sums, starts))
+            flow = Flow(source, target, max(size, 1.0), self.sums)
+            flow.starts = self.now + rounds * self._late(flow, self.gauge.per_round, self.gauge.per_round_busy)
+            self.queues[source, target].append(flow)
+            self.aside[[source, target]] += rounds * self.gauge.aside
             self.open[self.sums, source] += 1
             self.open[self.sums, target] += 1
             self.waiting[source], self.summing[source] = self.sums, None
@@ -156,18 +169,21 @@ class _Play:
             np.bincount(sources, speed, self.size) + np.bincount(targets, speed, self.size)
         )  # cores that the bytes of each worker ask for; one thread moves them
         given = np.zeros((2, self.size))
-        asked = np.stack([busy, np.minimum(moving, 1.0)])
+        asked = np.stack([busy, np.where(self.aside > 0, 1.0, np.minimum(moving, 1.0))])
         for machine in np.unique(self.machine):
             here = self.machine == machine
             given[:, here] = fair(asked[:, here].ravel(), self.site.cores).reshape(2, -1)
         pace = np.divide(given[0], busy, out=np.zeros(self.size), where=busy > 0)
-        carried = np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0)
+        carried = np.minimum(1.0, np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0))
+        helping = np.maximum(0.0, given[1] - moving * carried)
         speed = speed * np.minimum(carried[sources], carried[targets])
         left = np.array([flow.left for flow in going])
+        helped = (self.aside > 0) & (helping > 1e-9)
         ends = [soon, *(left / speed), *(self.computing[pace > 0] / pace[pace > 0])]
-        passed = min(ends)
+        passed = min([*ends, *(self.aside[helped] / helping[helped])])
         self.now += passed
-        self.computing = np.where(self.computing <= pace * passed * (1 + 1e-12), 0.0, self.computing - pace * passed)
+        self.computing = _less(self.computing, pace * passed)
+        self.aside = _less(self.aside, helping * passed)
         for flow, rate in zip(going, speed, strict=True):
             flow.left -= rate * passed
             if flow.left <= rate * 1e-12 + 1e-9:
