@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -152,6 +154,16 @@ def test_table(isthmus, quick):
     assert "over links of 1gbit" in said
     assert "bns rate=0.5" in said
     assert "Assumed: 1 machine(s)" in said
+
+
+def test_commands_of_the_docs(isthmus, quick):
+    page = Path(__file__).parents[2] / "docs/plan.md"
+    lines = re.findall(r"^isthmus plan (.*?) *#", page.read_text(), re.MULTILINE)
+    assert len(lines) == 3
+    for line in lines:
+        status, said, told = isthmus(*shlex.split(line), "--steps", "1")
+        assert status == 0, told
+        assert "predicted" in said
 
 
 def test_measured_by_real_processes(isthmus):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -120,6 +121,8 @@ def plan(asked: Asked, book: Book, tell: Tell | None = None) -> Outlooks:
     workers = asked.workers or book.num_parts
     site, limit = _site(asked, workers), bytes_of(asked.memory) if asked.memory else available()
     check_floor(asked.config, book, site.machine, limit)
+    if (load := _load()) > 0.5:
+        tell(f"note: this machine is busy with other work ({load:.1f} tasks per core): predicted times are too long")
     tell("messages between two workers of this machine …")
     gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), gauging.WORKERS))
     found = []
@@ -134,6 +137,11 @@ def plan(asked: Asked, book: Book, tell: Tell | None = None) -> Outlooks:
         least = min(found, key=lambda one: one.memory_per_machine)
         raise too_large(f"even {least.label}", least.memory_per_machine, limit or 0)
     return result
+
+
+def _load() -> float:
+    """Tasks per core in the last minute."""
+    return os.getloadavg()[0] / threads_for(1, None)
 
 
 def _site(asked: Asked, workers: int) -> Site:
