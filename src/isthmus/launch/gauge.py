@@ -16,7 +16,8 @@ from isthmus.engine.record import memory_peak_bytes
 from isthmus.launch.place import threads_for
 
 WORKERS = 2
-LARGE = 4 << 20  # bytes
+SMALL, USUAL, LARGE = 64, 1 << 18, 1 << 22  # bytes
+TIMES, ALL_TIMES = 80, 100  # messages that count, and with those that warm up
 UNDISTURBED, MEDIAN = 0.2, 0.5  # quantiles: what else the machine does makes things longer, never shorter
 _WHERE = Where("gauge", "forward", 0)
 
@@ -52,34 +53,38 @@ def gauge(transport: Transport) -> dict[str, Any]:
     def message(length: int) -> list[torch.Tensor]:
         return [torch.zeros(length, dtype=torch.uint8) if q == peer else nothing for q in range(size)]
 
-    def exchange(length: int) -> tuple[float, float, float]:
-        """Seconds of one exchange, of it before waiting, and of computing in other threads."""
+    def exchange(length: int) -> tuple[float, float]:
+        """Seconds of one exchange, and of it before waiting."""
         send, recv = message(length), message(length)
-        begun, others = time.perf_counter(), time.process_time() - time.thread_time()
+        begun = time.perf_counter()
         pending = transport.exchange(send, recv, _WHERE)
         posted = time.perf_counter()
         pending.wait()
-        return time.perf_counter() - begun, posted - begun, time.process_time() - time.thread_time() - others
+        return time.perf_counter() - begun, posted - begun
 
     def reduce() -> tuple[float]:
         begun = time.perf_counter()
         transport.all_reduce(torch.zeros(16), _WHERE)
         return (time.perf_counter() - begun,)
 
-    small, posting, aside = _repeated(lambda: exchange(64), 200, UNDISTURBED)
-    large, _, moving = _repeated(lambda: exchange(LARGE), 25, UNDISTURBED)
+    small, posting = _repeated(lambda: exchange(SMALL), 200, UNDISTURBED)
+    large, _ = _repeated(lambda: exchange(LARGE), 25, UNDISTURBED)
     (sums,) = _repeated(reduce, 100, UNDISTURBED)
-    with _busy(max(1, threads_for(WORKERS, None))):
-        small_busy, posting_busy, _ = _repeated(lambda: exchange(64), 100, MEDIAN)
-        (sums_busy,) = _repeated(reduce, 50, MEDIAN)
+    with _busy(threads_for(WORKERS, None)) as computed:
+        begun = computed()
+        small_busy, posting_busy = _repeated(lambda: exchange(SMALL), TIMES, MEDIAN)
+        between = computed()
+        _repeated(lambda: exchange(USUAL), TIMES, MEDIAN)
+        of_small, of_usual = between - begun, computed() - between  # a message each way, at this end
+        (sums_busy,) = _repeated(reduce, 40, MEDIAN)
     found = Gauge(
         latency=max(0.0, small - posting),
         latency_busy=max(0.0, small_busy - posting_busy),
         per_round=sums / 2,
         per_round_busy=sums_busy / 2,
         per_message=posting / 2,
-        aside=aside / 2,
-        per_byte=moving / (2 * LARGE),
+        aside=of_small / (2 * ALL_TIMES),
+        per_byte=max(0.0, of_usual - of_small) / (2 * ALL_TIMES * USUAL),
         bandwidth=LARGE / large,
         memory=_memory(),
     )
@@ -93,8 +98,11 @@ def _repeated(measure: Callable[[], tuple[float, ...]], times: int, quantile: fl
 
 
 @contextmanager
-def _busy(cores: int) -> Iterator[None]:
-    """So many threads of this process compute, as other workers would."""
+def _busy(cores: int) -> Iterator[Callable[[], float]]:
+    """So many threads of this process compute, as other workers would.
+
+    Gives what tells the seconds that threads computed which are neither those nor this one: they move messages.
+    """
     over = threading.Event()
 
     def compute() -> None:
@@ -106,8 +114,9 @@ def _busy(cores: int) -> Iterator[None]:
     threads = [threading.Thread(target=compute, name=f"busy-{k}") for k in range(cores)]
     for thread in threads:
         thread.start()
+    clocks = [time.pthread_getcpuclockid(int(thread.ident or 0)) for thread in threads]
     try:
-        yield
+        yield lambda: time.process_time() - time.thread_time() - sum(time.clock_gettime(clock) for clock in clocks)
     finally:
         over.set()
         for thread in threads:
