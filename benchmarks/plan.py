@@ -83,6 +83,7 @@ def main() -> None:
         for name in (name.strip() for name in options.links.split(",")):
             link = None if name == "none" else name
             found = plan(Asked(entries, config, link=link, testbed=link is not None), book)
+            print(f"{name:<9}{found.gauge}")
             for entry, one in zip(entries, found.recipes, strict=True):
                 turns = [measure(entry, config, book, link) for _ in range(options.turns)]
                 others, seconds, summary = min(turns, key=lambda turn: turn[0])
