@@ -12,7 +12,7 @@ from isthmus.plan.replay import Site, fair, replay
 from isthmus.plan.trace import Compute, Post, Reduce, Step, Wait, computing, joined, steadied, steps_of
 from isthmus.plan.transfer import busiest
 
-FREE = Gauge(0.0, 0.0, 0.0, 0.0, per_message=0.0, aside=0.0, per_byte=0.0, bandwidth=1e12, memory=0)
+FREE = Gauge(0.0, 0.0, 0.0, 0.0, 0.0, per_byte=0.0, bandwidth=1e12, memory=0)
 SWAP = [(0, 1000), (1000, 0)]  # bytes of workers 0 and 1 to each other
 
 
@@ -88,15 +88,6 @@ def test_latency_and_work_per_message():
     assert seconds(traces, apart(2), gauge) == pytest.approx([1.5, 1.5])
 
 
-def test_latency_where_others_compute():
-    """Two workers compute half a second each and exchange; a third on the one core of their machine computes longer."""
-    gauge = replace(FREE, latency=1.0, latency_busy=2.0)
-    traces = [[Compute(0.5), Post(1, (*sizes, 0)), Wait(1)] for sizes in SWAP]
-    crowd = Site([0] * 3, range(3), cores=1, threads=1, link=1000.0)
-    assert seconds([*traces, []], crowd, gauge)[:2] == pytest.approx([1.0 + 1.0 + 1.0] * 2)
-    assert seconds([*traces, [Compute(9.0)]], crowd, gauge)[:2] == pytest.approx([1.5 + 2.0 + 1.0] * 2)
-
-
 def test_work_aside_slows_computing_down():
     """Half a second of it at each end, on the one core where a worker computes for two."""
     gauge = replace(FREE, aside=0.5)
@@ -105,9 +96,17 @@ def test_work_aside_slows_computing_down():
     assert seconds(traces, crowd, gauge)[0] == pytest.approx(3.0)
 
 
+def test_bytes_move_when_the_work_aside_is_done():
+    """Half a second at both ends, then a second on the link; the sum has two rounds of a quarter."""
+    gauge = replace(FREE, aside=0.25, round_aside=0.25)
+    traces = [[Post(1, sizes), Wait(1)] for sizes in SWAP]
+    assert seconds(traces, apart(2), gauge) == pytest.approx([1.5, 1.5])
+    assert seconds([[Reduce(1000)]] * 2, apart(2), gauge) == pytest.approx([1.5, 1.5])
+
+
 def test_a_sum_waits_for_all_and_goes_round():
     """Two rounds of half the bytes each for two workers: 2 · (n − 1) / n of 1000 bytes, after the last has come."""
-    gauge = replace(FREE, per_round=0.125)
+    gauge = replace(FREE, round_latency=0.125)
     traces = [[Compute(4.0), Reduce(1000)], [Reduce(1000)]]
     assert seconds(traces, apart(2), gauge) == pytest.approx([5.25, 5.25])
     assert seconds([[Reduce(1000)]], apart(1), gauge) == [0.0]

@@ -1,13 +1,15 @@
-"""What a message costs here, measured between two workers over the loopback interface."""
+"""What a message costs here, measured between workers over the loopback interface.
+
+Waking the threads that move messages takes longer than moving most of them, and the longer the more workers share
+the cores: so it is measured among as many as will.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,28 +17,24 @@ from isthmus.comm import Transport, Where
 from isthmus.engine.record import memory_peak_bytes
 from isthmus.launch.place import threads_for
 
-WORKERS = 2
-SMALL, USUAL, LARGE = 64, 1 << 18, 1 << 22  # bytes
-TIMES, ALL_TIMES = 80, 100  # messages that count, and with those that warm up
-UNDISTURBED, MEDIAN = 0.2, 0.5  # quantiles: what else the machine does makes things longer, never shorter
+SMALL, LARGE = 1 << 12, 1 << 21  # bytes
+BATCHES = 6
 _WHERE = Where("gauge", "forward", 0)
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """Of this machine: seconds of messages, and of computing for them."""
+    """Of this machine, in seconds."""
 
     latency: float
-    """From sending a message that is waited for to its arrival."""
-    latency_busy: float
-    """The same while all cores compute for others."""
-    per_round: float
-    """Of the ring that sums over workers."""
-    per_round_busy: float
+    """From sending a message to its arrival, beside the work that it makes."""
     per_message: float
     """Of computing, before its worker goes on, for each message that it sends or expects."""
     aside: float
-    """Of computing beside that, in other threads."""
+    """Of computing for such a message in other threads, before its bytes move."""
+    round_latency: float
+    """The same for a round of the ring that sums over workers."""
+    round_aside: float
     per_byte: float
     """Of computing, in other threads, at each end of the way of a byte."""
     bandwidth: float
@@ -45,82 +43,56 @@ class Gauge:
     """Bytes that a worker holds before it has read anything."""
 
 
+class Cost(NamedTuple):
+    """Seconds of something that all workers do together: in all, of computing in this thread, and in others."""
+
+    whole: float
+    here: float
+    aside: float
+
+    def idle(self, workers: int) -> float:
+        """What no core computed in."""
+        crowded = max(1.0, workers / threads_for(1, None))
+        return max(0.0, self.whole - crowded * (self.here + self.aside))
+
+
 def gauge(transport: Transport) -> dict[str, Any]:
-    """Both workers measure; the answer is that of each."""
-    peer, size = 1 - transport.rank, transport.size
-    nothing = torch.empty(0, dtype=torch.uint8)
+    """All workers measure; the answer is that of each."""
+    size, rank = transport.size, transport.rank
 
-    def message(length: int) -> list[torch.Tensor]:
-        return [torch.zeros(length, dtype=torch.uint8) if q == peer else nothing for q in range(size)]
+    def exchange(length: int) -> Callable[[], object]:
+        send = [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
+        recv = [part.clone() for part in send]
+        return lambda: transport.exchange(send, recv, _WHERE).wait()
 
-    def exchange(length: int) -> tuple[float, float]:
-        """Seconds of one exchange, and of it before waiting."""
-        send, recv = message(length), message(length)
-        begun = time.perf_counter()
-        pending = transport.exchange(send, recv, _WHERE)
-        posted = time.perf_counter()
-        pending.wait()
-        return time.perf_counter() - begun, posted - begun
-
-    def reduce() -> tuple[float]:
-        begun = time.perf_counter()
-        transport.all_reduce(torch.zeros(16), _WHERE)
-        return (time.perf_counter() - begun,)
-
-    small, posting = _repeated(lambda: exchange(SMALL), 200, UNDISTURBED)
-    large, _ = _repeated(lambda: exchange(LARGE), 25, UNDISTURBED)
-    (sums,) = _repeated(reduce, 100, UNDISTURBED)
-    with _busy(threads_for(WORKERS, None)) as computed:
-        begun = computed()
-        small_busy, posting_busy = _repeated(lambda: exchange(SMALL), TIMES, MEDIAN)
-        between = computed()
-        _repeated(lambda: exchange(USUAL), TIMES, MEDIAN)
-        of_small, of_usual = between - begun, computed() - between  # a message each way, at this end
-        (sums_busy,) = _repeated(reduce, 40, MEDIAN)
+    numbers = torch.zeros(16)
+    small, large = _cost(exchange(SMALL), 30), _cost(exchange(LARGE), 5)
+    total = _cost(lambda: transport.all_reduce(numbers, _WHERE), 20)
+    messages, rounds = 2 * (size - 1), 2 * (size - 1)
     found = Gauge(
-        latency=max(0.0, small - posting),
-        latency_busy=max(0.0, small_busy - posting_busy),
-        per_round=sums / 2,
-        per_round_busy=sums_busy / 2,
-        per_message=posting / 2,
-        aside=of_small / (2 * ALL_TIMES),
-        per_byte=max(0.0, of_usual - of_small) / (2 * ALL_TIMES * USUAL),
-        bandwidth=LARGE / large,
+        latency=small.idle(size),
+        per_message=small.here / messages,
+        aside=small.aside / messages,
+        round_latency=total.idle(size) / rounds,
+        round_aside=total.aside / rounds,
+        per_byte=max(0.0, large.aside - small.aside) / (messages * LARGE),
+        bandwidth=(size - 1) * LARGE / large.whole,
         memory=_memory(),
     )
     return asdict(found)
 
 
-def _repeated(measure: Callable[[], tuple[float, ...]], times: int, quantile: float) -> list[float]:
-    """A quantile of each number; the first measurements only warm up."""
-    found = [measure() for _ in range(times + times // 4)][times // 4 :]
-    return [sorted(numbers)[int(quantile * times)] for numbers in zip(*found, strict=True)]
-
-
-@contextmanager
-def _busy(cores: int) -> Iterator[Callable[[], float]]:
-    """So many threads of this process compute, as other workers would.
-
-    Gives what tells the seconds that threads computed which are neither those nor this one: they move messages.
-    """
-    over = threading.Event()
-
-    def compute() -> None:
-        torch.set_num_threads(1)
-        block = torch.ones(256, 256)
-        while not over.is_set():
-            block @ block
-
-    threads = [threading.Thread(target=compute, name=f"busy-{k}") for k in range(cores)]
-    for thread in threads:
-        thread.start()
-    clocks = [time.pthread_getcpuclockid(int(thread.ident or 0)) for thread in threads]
-    try:
-        yield lambda: time.process_time() - time.thread_time() - sum(time.clock_gettime(clock) for clock in clocks)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+def _cost(act: Callable[[], object], times: int) -> Cost:
+    """Of one time, in the fastest of some batches: other work of the machine makes them slower, never faster."""
+    batches = []
+    for _ in range(BATCHES):
+        begun, computed, here = time.perf_counter(), time.process_time(), time.thread_time()
+        for _ in range(times):
+            act()
+        taken, mine = time.perf_counter() - begun, time.thread_time() - here
+        aside = time.process_time() - computed - mine
+        batches.append(Cost(taken / times, mine / times, aside / times))
+    return min(batches[1:])  # the first warms up
 
 
 def _memory() -> int:

@@ -13,7 +13,6 @@ from isthmus import recipes
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import KINDS
 from isthmus.errors import InputError
-from isthmus.launch import gauge as gauging
 from isthmus.launch import local
 from isthmus.launch.entries import Entry
 from isthmus.launch.gauge import Gauge
@@ -28,6 +27,7 @@ from isthmus.plan.trace import computing, joined, steadied, steps_of
 from isthmus.plan.transfer import busiest
 from isthmus.testbed import bits_per_second
 
+MOST_GAUGED = 8  # workers among whom messages are measured
 Tell = Callable[[str], None]
 
 
@@ -123,8 +123,9 @@ def plan(asked: Asked, book: Book, tell: Tell | None = None) -> Outlooks:
     check_floor(asked.config, book, site.machine, limit)
     if (load := _load()) > 0.5:
         tell(f"note: this machine is busy with other work ({load:.1f} tasks per core): predicted times are too long")
-    tell("messages between two workers of this machine …")
-    gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), gauging.WORKERS))
+    tell("messages between workers of this machine …")
+    together = min(max(site.machine.count(0), 2), MOST_GAUGED)
+    gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), together))
     found = []
     for place, entry in enumerate(asked.entries, 1):
         tell(f"{place}/{len(asked.entries)} {entry.label} …")

@@ -1,8 +1,8 @@
 """Replays the traces of all workers on machines and links that are only described, as a fluid: what has begun goes on
 at a constant speed until something begins or ends.
 
-- A message sets out when its sender has sent it and its reader has room for it, `latency` later; that is longer while
-  all cores compute. Messages of one worker to another keep their order.
+- A message sets out when its sender has sent it and its reader has room for it, `latency` later, and when threads at
+  both ends have done the work `aside` of all messages so far. Messages of one worker to another keep their order.
 - Messages share the two directions of every host's link evenly; those inside a host only meet its cores.
 - Workers that compute, and the threads that move their bytes, share the cores of their machine: who asks for little
   gets it, the others get equal shares.
@@ -40,7 +40,8 @@ class Flow:
     target: int
     left: float  # bytes
     transfer: int  # sums over workers have numbers below 0
-    hops: float = np.inf  # of latency, before its bytes set out; endless while its reader has no room for it
+    starts: float = np.inf  # when it may set out
+    away: bool = False  # it has set out
 
 
 def replay(traces: Sequence[Trace], site: Site, gauge: Gauge) -> list[list[float]]:
@@ -94,11 +95,11 @@ class _Play:
             while sum(self._advance(worker) for worker in range(self.size)):
                 pass  # one may have set another free
             flows = [queue[0] for queue in self.queues.values() if queue]
-            going = [flow for flow in flows if not flow.hops]
-            coming = [flow for queue in self.queues.values() for flow in queue if 0 < flow.hops < np.inf]
-            if not going and not coming and not self.computing.any():
+            going = [flow for flow in flows if self._away(flow)]
+            soon = min((flow.starts - self.now for flow in flows if flow.starts > self.now), default=np.inf)
+            if not going and not self.computing.any() and not self.aside.any() and soon == np.inf:
                 break
-            self._flow(going, coming)
+            self._flow(going, soon)
         stuck = [worker for worker in range(self.size) if self.at[worker] < len(self.traces[worker])]
         assert not stuck, f"workers {stuck} wait for what nobody sends"
         return self.steps
@@ -135,24 +136,9 @@ class _Play:
         self.computing[worker] += self.gauge.per_message * self.open[event.transfer, worker]
         for queue in self.queues.values():
             for flow in queue:
-                if flow.hops == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
-                    flow.hops = 1
+                if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
+                    flow.starts = self.now + self.gauge.latency
                     self.aside[[flow.source, flow.target]] += self.gauge.aside
-
-    def _late(self, coming: list[Flow]) -> np.ndarray:
-        """Seconds of a hop of every message, by what the machines at its ends do now."""
-        computing = np.bincount(self.machine[self.computing > 0], minlength=self.size) * self.site.threads
-        full = (computing >= self.site.cores)[self.machine]
-        of_sums, of_rows = (
-            (self.gauge.per_round, self.gauge.per_round_busy),
-            (self.gauge.latency, self.gauge.latency_busy),
-        )
-        return np.array(
-            [
-                (of_sums if flow.transfer < 0 else of_rows)[int(full[flow.source] or full[flow.target])]
-                for flow in coming
-            ]
-        )
 
     def _sum(self, worker: int, event: Reduce) -> None:
         self.summing[worker] = None if self.size == 1 else event.size
@@ -162,13 +148,19 @@ class _Play:
         rounds = 2 * (self.size - 1)
         for source in range(self.size):
             target, size = (source + 1) % self.size, event.size * rounds / self.size
-            self.queues[source, target].append(Flow(source, target, max(size, 1.0), self.sums, rounds))
-            self.aside[[source, target]] += rounds * self.gauge.aside
+            starts = self.now + rounds * self.gauge.round_latency
+            self.queues[source, target].append(Flow(source, target, max(size, 1.0), self.sums, starts))
+            self.aside[source] += rounds * self.gauge.round_aside
             self.open[self.sums, source] += 1
             self.open[self.sums, target] += 1
             self.waiting[source], self.summing[source] = self.sums, None
 
-    def _flow(self, going: list[Flow], coming: list[Flow]) -> None:
+    def _away(self, flow: Flow) -> bool:
+        working = self.aside[flow.source] or self.aside[flow.target]
+        flow.away = flow.away or (flow.starts <= self.now and not working)
+        return flow.away
+
+    def _flow(self, going: list[Flow], soon: float) -> None:
         """Time passes until the next thing ends or begins."""
         sources, targets = np.array([f.source for f in going], int), np.array([f.target for f in going], int)
         speed = self._on_links(sources, targets)
@@ -183,18 +175,14 @@ class _Play:
             given[:, here] = fair(asked[:, here].ravel(), self.site.cores).reshape(2, -1)
         pace = np.divide(given[0], busy, out=np.zeros(self.size), where=busy > 0)
         carried = np.minimum(1.0, np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0))
-        helping = np.maximum(0.0, given[1] - moving * carried)
+        helping = np.maximum(1e-3, given[1] - moving * carried)  # what moving bytes leave for the work aside
         speed = speed * np.minimum(carried[sources], carried[targets])
-        left, late = np.array([flow.left for flow in going]), self._late(coming)
-        hops, helped = np.array([flow.hops for flow in coming]), (self.aside > 0) & (helping > 1e-9)
-        ends = [*(hops * late), *(left / speed), *(self.computing[pace > 0] / pace[pace > 0])]
+        left, helped = np.array([flow.left for flow in going]), self.aside > 0
+        ends = [soon, *(left / speed), *(self.computing[pace > 0] / pace[pace > 0])]
         passed = min([*ends, *(self.aside[helped] / helping[helped])])
         self.now += passed
         self.computing = _less(self.computing, pace * passed)
         self.aside = _less(self.aside, helping * passed)
-        for flow, wait in zip(coming, late, strict=True):
-            done = flow.hops * wait <= passed * (1 + 1e-9)
-            flow.hops = 0 if done else flow.hops - passed / wait
         for flow, rate in zip(going, speed, strict=True):
             flow.left -= rate * passed
             if flow.left <= rate * 1e-12 + 1e-9:
