@@ -1,10 +1,10 @@
 """Predicted against measured: `isthmus plan` first, then real runs on this machine, over loopback and narrow links.
 
     python benchmarks/plan.py [--graph synthetic:reddit@0.02] [--parts 4] [--links "none, 1gbit, 200mbit"]
-                              [--recipes "vanilla, exact, bns, pipegcn, psc-gcn, isthmus"] [--steps 30] [--turns 2]
+                              [--recipes "vanilla, exact, bns, pipegcn, psc-gcn, isthmus"] [--steps 30] [--turns 3]
 
-Links need root. Other work on the machine spoils a measurement: beside each run stands the share of the cores that
-others used meanwhile, and of the turns of a recipe the one with the least of it counts.
+Links need root. Measured is the median of the turns, each the median step of worker 0, with the range of the turns
+behind it. Other work on the machine spoils a measurement: the share of the cores that others used stands there too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     config = TrainConfig(ModelConfig(options.model, options.layers, options.hidden), steps=options.steps)
     config = replace(config, eval_every=options.steps)
@@ -79,18 +79,21 @@ def main() -> None:
             partition(load(options.graph), options.parts, out=folder, objective="vol")
         book = Book.read(folder)
         print(f"{book.name}, {book.num_parts} workers, {options.model} {options.layers} × {options.hidden}")
-        print(f"{'link':<9}{'recipe':<12}{'predicted':>11}{'measured':>11}{'ratio':>7}{'others':>8}  memory: ratio")
+        print(
+            f"{'link':<9}{'recipe':<12}{'predicted':>11}{'measured':>11}{'ratio':>7}{'range':>10}{'others':>8}{'memory':>8}"
+        )
         for name in (name.strip() for name in options.links.split(",")):
             link = None if name == "none" else name
             found = plan(Asked(entries, config, link=link, testbed=link is not None), book)
             print(f"{name:<9}{found.gauge}")
             for entry, one in zip(entries, found.recipes, strict=True):
                 turns = [measure(entry, config, book, link) for _ in range(options.turns)]
-                others, seconds, summary = min(turns, key=lambda turn: turn[0])
-                memory = one.memory_per_machine / summary["memory_peak_bytes"]
+                times, others = sorted(turn[1] for turn in turns), max(turn[0] for turn in turns)
+                seconds, memory = median(times), one.memory_per_machine / turns[0][2]["memory_peak_bytes"]
+                spread = f"{times[0] * 1e3:.0f}–{times[-1] * 1e3:.0f}"
                 print(
                     f"{name:<9}{entry.label:<12}{one.step_seconds * 1e3:8.1f} ms{seconds * 1e3:8.1f} ms"
-                    f"{one.step_seconds / seconds:7.2f}{others:8.0%}  {memory:.2f}",
+                    f"{one.step_seconds / seconds:7.2f}{spread:>10}{others:8.0%}{memory:8.2f}",
                     flush=True,
                 )
 

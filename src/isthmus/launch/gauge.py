@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from isthmus.launch.place import threads_for
 
 SMALL, LARGE = 1 << 12, 1 << 21  # bytes
 BATCHES = 6
+COLD = 8  # blocks that take turns
 _WHERE = Where("gauge", "forward", 0)
 
 
@@ -60,13 +62,16 @@ def gauge(transport: Transport) -> dict[str, Any]:
     """All workers measure; the answer is that of each."""
     size, rank = transport.size, transport.rank
 
+    def block(length: int) -> list[torch.Tensor]:
+        return [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
+
     def exchange(length: int) -> Callable[[], object]:
-        send = [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
-        recv = [part.clone() for part in send]
-        return lambda: transport.exchange(send, recv, _WHERE).wait()
+        # From and into memory that was not touched lately, as rows are.
+        blocks = cycle([(block(length), block(length)) for _ in range(COLD)])
+        return lambda: transport.exchange(*next(blocks), _WHERE).wait()
 
     numbers = torch.zeros(16)
-    small, large = _cost(exchange(SMALL), 30), _cost(exchange(LARGE), 5)
+    small, large = _cost(exchange(SMALL), 30), _cost(exchange(LARGE), COLD)
     total = _cost(lambda: transport.all_reduce(numbers, _WHERE), 20)
     messages, rounds = 2 * (size - 1), 2 * (size - 1)
     found = Gauge(
