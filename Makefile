@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-psc bench-papers clean
+.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+	bench-papers clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml setup.py constraints.txt $(CORE)
@@ -42,6 +43,9 @@ bench-accuracy: $(READY)  ## real graphs against published figures: make bench-a
 
 bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end with an undisturbed run, bit for bit
 	$(BIN)/python benchmarks/chaos.py
+
+bench-plan: $(READY)  ## predicted against measured step times, over loopback and narrow links (needs root)
+	$(BIN)/python benchmarks/plan.py
 
 PAPERS := PYTHONPATH=benchmarks $(BIN)/python -m papers
 

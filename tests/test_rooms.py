@@ -22,6 +22,7 @@ ROOMS = [
     "recipes",
     "testbed",
     "launch",
+    "plan",
     "report",
     "api",
     "cli",

@@ -10,13 +10,13 @@ import typer
 from rich.markup import escape
 
 import isthmus
-from isthmus.cli import comparing, cutting, network, telling, training
+from isthmus.cli import comparing, cutting, network, planning, telling, training
 from isthmus.cli.shared import app, err
 from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch.leave import leave
 from isthmus.launch.memory import use_huge_pages
 
-__all__ = ["app", "comparing", "cutting", "main", "network", "telling", "training"]
+__all__ = ["app", "comparing", "cutting", "main", "network", "planning", "telling", "training"]
 
 
 def main() -> None:

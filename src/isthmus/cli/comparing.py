@@ -77,7 +77,7 @@ def compare(
     from isthmus.report import read_comparison, write_comparison
 
     plan = Plan(
-        read_entries(recipes), _config(options), seeds, workers, link, hosts, options["threads"], options["timeout"]
+        read_entries(recipes), config_of(options), seeds, workers, link, hosts, options["threads"], options["timeout"]
     )
     if resume and out_folder is None:
         raise InputError("--resume needs the comparison's folder: give --out DIR")
@@ -96,8 +96,8 @@ def compare(
         raise typer.Exit(3)
 
 
-def _config(options: dict[str, Any]) -> TrainConfig:
-    """The training config of all runs, out of the options that bear the names of its fields."""
+def config_of(options: dict[str, Any]) -> TrainConfig:
+    """The training config of all recipes, out of the options that bear the names of its fields."""
     from isthmus.engine import TrainConfig
     from isthmus.nn import ModelConfig
 

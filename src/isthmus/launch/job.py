@@ -16,6 +16,7 @@ from isthmus.engine.verify import verify
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
+from isthmus.launch.gauge import gauge
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -23,7 +24,10 @@ from isthmus.partition import Book
 
 @dataclass(frozen=True)
 class Job:
-    """A run on the parts of a folder. `kind` is train, verify or predict; `config` is that of the training."""
+    """A run on the parts of a folder. `kind` is train, verify or predict; `config` is that of the training.
+
+    The kind gauge needs neither: it measures what messages cost (`launch.gauge`).
+    """
 
     kind: str
     parts: str
@@ -59,6 +63,8 @@ def join(place: Place, timeout: float) -> Transport:
 def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary."""
     torch.set_num_threads(threads_for(local_size, job.threads))
+    if job.kind == "gauge":
+        return gauge(transport)
     book = Book.read(job.parts)
     if job.kind == "verify":
         return verify(book, job.config, transport)

@@ -1,0 +1,124 @@
+"""The command that says beforehand what training would cost: plan."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from isthmus.cli.comparing import SHAPE, config_of, with_options_of
+from isthmus.cli.network import quiet_torch
+from isthmus.cli.shared import Json, Source, app, err, out, show
+from isthmus.cli.training import train
+from isthmus.errors import InputError
+
+if TYPE_CHECKING:
+    from isthmus.partition import Book
+    from isthmus.plan import Outlook, Outlooks
+
+LEARNING = ("optimizer", "features", "inductive", "split", "seed", "dtype", "rows_dtype")
+REST = ("method", "undirected", "directed", "threads", "quiet")
+DEFAULT_PARTS = 4
+
+
+@app.command()
+@with_options_of(train, (*SHAPE, *LEARNING, *REST))
+def plan(
+    source: Source,
+    parts: Annotated[int | None, typer.Option(help="Of a graph that is not yet cut; default 4.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Default: one per part; fewer take several parts each.")] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Of every machine, such as 10gbit; default: all workers on this machine.")
+    ] = None,
+    hosts: Annotated[int | None, typer.Option(help="Machines like this one; default: one per worker.")] = None,
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="With --link: on this machine's cores, as compare --link runs.")
+    ] = False,
+    memory: Annotated[str | None, typer.Option(help="Of a machine, such as 16GiB; default: what this one has.")] = None,
+    recipes: Annotated[
+        str | None, typer.Option(help='By commas, each with its options: "vanilla, bns rate=0.1"; default: all.')
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Rehearsed per recipe, after 3 that do not count.")] = 6,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Say what each recipe would cost: memory per worker, bytes per step, predicted time of a step.
+
+    Example: isthmus plan synthetic:flickr@0.1 --parts 8 --link 1gbit --model sage
+
+    What cannot fit is refused; if nothing fits, the exit status is 2.
+    """
+    quiet_torch()
+    from isthmus.launch.entries import read_entries
+    from isthmus.plan import Asked
+    from isthmus.plan import plan as look_ahead
+    from isthmus.recipes import RECIPES
+
+    entries = read_entries(recipes or ", ".join(RECIPES))
+    asked = Asked(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)
+    tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as scratch:
+        book = _parts(source, parts, Path(scratch) / "parts", options)
+        found = look_ahead(asked, book, tell)
+    show(found.as_dict(), _table(found), as_json)
+    if not as_json:
+        out.print(escape(_assumptions(found, testbed)), soft_wrap=True, highlight=False)
+
+
+def _parts(source: str, parts: int | None, folder: Path, options: dict[str, Any]) -> Book:
+    """The parts of the source: its own, or cut as `compare` would."""
+    from isthmus.api.source import cutter
+    from isthmus.partition import Book, is_parts_folder
+
+    by = {name: options[name] for name in ("undirected", "directed", "seed", "quiet")}
+    cut = cutter(source, "metis", "vol", options["method"], **by)
+    if not is_parts_folder(source):
+        cut(folder, DEFAULT_PARTS if parts is None else parts)
+        return Book.read(folder)
+    book = Book.read(source)
+    if parts not in (None, book.num_parts):
+        raise InputError(f"{source} has {book.num_parts} parts, not {parts}: leave --parts out, or plan for the graph")
+    return book
+
+
+def _table(found: Outlooks) -> Table:
+    where = "on this machine" if found.link is None else f"over links of {found.link}"
+    title = f"{found.graph} in {found.parts} parts, {found.workers} workers {where}: a step"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("recipe")
+    for name in ("sent by all", "transfer", "compute", "predicted step", "speed-up", "memory per worker"):
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+    for one in found.recipes:
+        table.add_row(escape(one.label), *_cells(found, one))
+    return table
+
+
+def _cells(found: Outlooks, one: Outlook) -> list[str]:
+    from isthmus.plan.memory import written
+
+    sent, memory = f"{sum(one.bytes_per_step.values()) / 1e6:,.2f} MB", written(one.memory_per_worker)
+    if not one.fits:
+        return [sent, "", "", "[red]does not fit[/]", "", f"[red]{memory}[/]"]
+    times = (one.transfer_seconds, one.compute_seconds, one.step_seconds)
+    return [sent, *(f"{seconds * 1e3:,.1f} ms" for seconds in times), f"{found.speed_up(one):.2f} ×", memory]
+
+
+def _assumptions(found: Outlooks, testbed: bool) -> str:
+    """In one line: what the figures stand on."""
+    from isthmus.plan.memory import written
+    from isthmus.testbed import written as rate
+
+    together = -(-found.workers // found.machines)
+    cores = f"{found.machines} machine(s) of {found.cores} core(s) like these, {together} worker(s) on each"
+    links = "" if found.link is None else f", each {'host' if testbed else 'machine'} with a link of {found.link}"
+    limit = "" if found.memory is None else f"; {written(found.memory)} of memory on each"
+    loop = f"{rate(8 * found.gauge.bandwidth)} and {found.gauge.latency * 1e6:.0f} µs"
+    return (
+        f"Assumed: {cores}, {found.threads} thread(s) per worker{links}{limit}. Messages cost what they do here over "
+        f"loopback ({loop}). Not counted: the first step, evaluations, real distances."
+    )
