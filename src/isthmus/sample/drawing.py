@@ -45,7 +45,7 @@ class Drawing:
 
     def __init__(self, sampler: Sampler | None, scene: Scene, delay: int):
         self.sampler, self.scene, self.delay = sampler, scene, delay
-        self.ahead: tuple[int, Future] | None = None  # a step, and what is being prepared for it
+        self.ahead: dict[int, Future] = {}  # by step: what is being prepared for its graph
         self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Edges] = {}
         self._measure: Measure | None = None
@@ -114,25 +114,24 @@ class Drawing:
 
     def _prepare(self, step: int) -> None:
         """Begins what the next step will ask for; not if it goes by what this one measures."""
-        self.drain()
         if isinstance(self.sampler, TwoPart) and self._measure is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
             about = (self.scene, wanted, self._sizes(wanted))
             thread = ThreadPoolExecutor(1, "draw", initializer=torch.set_num_threads, initargs=(threads,))
-            self.ahead = wanted, thread.submit(self.sampler.prepare, *about)
+            self.ahead[wanted] = thread.submit(self.sampler.prepare, *about)
             thread.shutdown(wait=False)  # it ends with its work
 
     def _draw(self, sampler: Sampler, step: int) -> Edges:
-        if self.ahead is None or self.ahead[0] != step or not isinstance(sampler, TwoPart):
+        if step not in self.ahead or not isinstance(sampler, TwoPart):
             return sampler.draw(self.scene, step, self._sizes(step))
-        prepared, self.ahead = self.ahead[1].result(self.scene.transport.timeout), None
+        prepared = self.ahead.pop(step).result(self.scene.transport.timeout)
         return sampler.finish(self.scene, step, prepared)
 
     def drain(self) -> None:
         """Nothing is being drawn after this."""
-        if self.ahead is not None:
-            self.ahead[1].exception(self.scene.transport.timeout)
-            self.ahead = None
+        for prepared in self.ahead.values():
+            prepared.exception(self.scene.transport.timeout)
+        self.ahead.clear()
 
     def _sizes(self, step: int) -> Sizes | None:
         by_then = [sizes for sizes in self.known if sizes.since <= max(step - self.delay, 0)]

@@ -1,0 +1,79 @@
+"""Graphs that a thread prepares a step ahead are those that would be drawn when they are needed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from sample.scenes import on_workers, small_graph
+
+from isthmus.errors import InputError
+from isthmus.sample import Drawing, Edges, Neighbours, Scene
+from isthmus.sample.sizes import Sizes
+
+STEPS, REFRESH, DELAY = 9, 4, 2
+
+
+@dataclass
+class InOnePiece:
+    """Neighbours that cannot be prepared."""
+
+    of: Neighbours
+    refresh: int = REFRESH
+
+    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
+        return self.of.draw(scene, step, sizes)
+
+
+@dataclass(frozen=True)
+class Watched(Neighbours):
+    threads: list[str] = field(default_factory=list, compare=False)
+
+    def prepare(self, scene, step, sizes):
+        self.threads.append(threading.current_thread().name)
+        return super().prepare(scene, step, sizes)
+
+
+def graphs(drawing: Drawing) -> list[tuple[torch.Tensor, ...]]:
+    """What the run reads: at each step rows of sizes that change, then the graph that is asked for then."""
+    found = []
+    for step in range(STEPS):
+        drawing.begin(step)
+        nodes = drawing.scene.whole.nodes
+        drawing.look(torch.sin(nodes + 1.0 + step)[:, None].double(), None, "mean")
+        for due in (step, step + DELAY):
+            edges = drawing.at(due)
+            found.append((edges.inner.indices, edges.halo.indices, edges.halo_weight, edges.picked))
+    drawing.drain()
+    return found
+
+
+def test_drawn_ahead_is_drawn_alike():
+    def work(scene: Scene) -> tuple[list[str], bool]:
+        watched = Watched(0.3, REFRESH)
+        ahead = graphs(Drawing(watched, scene, DELAY))
+        plain = graphs(Drawing(InOnePiece(Neighbours(0.3, REFRESH)), scene, DELAY))
+        same = all(
+            torch.equal(*pair) for one, other in zip(ahead, plain, strict=True) for pair in zip(one, other, strict=True)
+        )
+        return watched.threads, same
+
+    for threads, same in on_workers(small_graph(), 3, work):
+        assert same
+        # Steps 0, 4 and 8 measure, and the graph after them goes by that: it is drawn when needed, like the first.
+        aside = [name.startswith("draw") for name in threads]
+        assert sum(aside) == STEPS - 3
+        assert len(aside) - sum(aside) == DELAY + 1 + 2
+
+
+def test_an_error_of_the_thread_is_told_when_the_graph_is_needed():
+    class Failing(Watched):
+        def prepare(self, scene, step, sizes):
+            if threading.current_thread().name.startswith("draw"):
+                raise InputError("no such luck")
+            return super().prepare(scene, step, sizes)
+
+    with pytest.raises(InputError, match="no such luck"):
+        on_workers(small_graph(), 2, lambda scene: graphs(Drawing(Failing(0.3, REFRESH), scene, DELAY)))
