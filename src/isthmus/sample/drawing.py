@@ -46,6 +46,7 @@ class Drawing:
     def __init__(self, sampler: Sampler | None, scene: Scene, delay: int):
         self.sampler, self.scene, self.delay = sampler, scene, delay
         self.ahead: dict[int, Future] = {}  # by step: what is being prepared for its graph
+        self.thread: ThreadPoolExecutor | None = None  # of one thread, which prepares
         self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Edges] = {}
         self._measure: Measure | None = None
@@ -117,9 +118,9 @@ class Drawing:
         if isinstance(self.sampler, TwoPart) and self._measure is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
             about = (self.scene, wanted, self._sizes(wanted))
-            thread = ThreadPoolExecutor(1, "draw", initializer=torch.set_num_threads, initargs=(threads,))
-            self.ahead[wanted] = thread.submit(self.sampler.prepare, *about)
-            thread.shutdown(wait=False)  # it ends with its work
+            if self.thread is None:
+                self.thread = ThreadPoolExecutor(1, "draw", initializer=torch.set_num_threads, initargs=(threads,))
+            self.ahead[wanted] = self.thread.submit(self.sampler.prepare, *about)
 
     def _draw(self, sampler: Sampler, step: int) -> Edges:
         if step not in self.ahead or not isinstance(sampler, TwoPart):
@@ -129,9 +130,9 @@ class Drawing:
 
     def drain(self) -> None:
         """Nothing is being drawn after this."""
-        for prepared in self.ahead.values():
-            prepared.exception(self.scene.transport.timeout)
-        self.ahead.clear()
+        if self.thread is not None:
+            self.thread.shutdown(cancel_futures=True)
+        self.ahead, self.thread = {}, None
 
     def _sizes(self, step: int) -> Sizes | None:
         by_then = [sizes for sizes in self.known if sizes.since <= max(step - self.delay, 0)]
