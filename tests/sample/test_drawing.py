@@ -39,14 +39,16 @@ class Watched(Neighbours):
 def graphs(drawing: Drawing) -> list[tuple[torch.Tensor, ...]]:
     """What the run reads: at each step rows of sizes that change, then the graph that is asked for then."""
     found = []
-    for step in range(STEPS):
-        drawing.begin(step)
-        nodes = drawing.scene.whole.nodes
-        drawing.look(torch.sin(nodes + 1.0 + step)[:, None].double(), None, "mean")
-        for due in (step, step + DELAY):
-            edges = drawing.at(due)
-            found.append((edges.inner.indices, edges.halo.indices, edges.halo_weight, edges.picked))
-    drawing.drain()
+    try:
+        for step in range(STEPS):
+            drawing.begin(step)
+            nodes = drawing.scene.whole.nodes
+            drawing.look(torch.sin(nodes + 1.0 + step)[:, None].double(), None, "mean")
+            for due in (step, step + DELAY):
+                edges = drawing.at(due)
+                found.append((edges.inner.indices, edges.halo.indices, edges.halo_weight, edges.picked))
+    finally:
+        drawing.drain()
     return found
 
 
