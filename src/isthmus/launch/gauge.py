@@ -60,7 +60,7 @@ class Cost(NamedTuple):
 
 def gauge(transport: Transport) -> dict[str, Any]:
     """All workers measure; the answer is that of each."""
-    size, rank = transport.size, transport.rank
+    size, rank, memory = transport.size, transport.rank, _memory()
 
     def block(length: int) -> list[torch.Tensor]:
         return [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
@@ -82,7 +82,7 @@ def gauge(transport: Transport) -> dict[str, Any]:
         round_aside=total.aside / rounds,
         per_byte=max(0.0, large.aside - small.aside) / (messages * LARGE),
         bandwidth=(size - 1) * LARGE / large.whole,
-        memory=_memory(),
+        memory=memory,
     )
     return asdict(found)
 
