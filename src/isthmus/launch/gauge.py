@@ -32,6 +32,8 @@ class Gauge:
     """From sending a message to its arrival, beside the work that it makes."""
     per_message: float
     """Of computing, before its worker goes on, for each message that it sends or expects."""
+    per_sent_byte: float
+    """The same for each byte that it sends: the backend begins to write while its caller waits."""
     aside: float
     """Of computing for such a message in other threads, before its bytes move."""
     round_latency: float
@@ -50,6 +52,8 @@ class Cost(NamedTuple):
 
     whole: float
     here: float
+    per_sent_byte: float
+    """The same for each byte that it sends: the backend begins to write while its caller waits."""
     aside: float
 
     def idle(self, workers: int) -> float:
@@ -77,6 +81,7 @@ def gauge(transport: Transport) -> dict[str, Any]:
     found = Gauge(
         latency=small.idle(size),
         per_message=small.here / messages,
+        per_sent_byte=max(0.0, large.here - small.here) / ((size - 1) * LARGE),
         aside=small.aside / messages,
         round_latency=total.idle(size) / rounds,
         round_aside=total.aside / rounds,

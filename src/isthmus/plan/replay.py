@@ -134,6 +134,7 @@ class _Play:
             if size:
                 self.queues[worker, target].append(Flow(worker, target, size, event.transfer))
         self.computing[worker] += self.gauge.per_message * self.open[event.transfer, worker]
+        self.computing[worker] += self.gauge.per_sent_byte * sum(event.sizes)
         for queue in self.queues.values():
             for flow in queue:
                 if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
