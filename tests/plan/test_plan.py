@@ -32,7 +32,7 @@ SETTLED = ("vanilla", "exact", "exact bits=8", "cagnet", "pipegcn", "sancus-e", 
 @pytest.fixture
 def quick(monkeypatch):
     """A gauge without processes."""
-    found = Gauge(1e-4, 1e-5, 1e-5, 1e-10, 1e9, 2**20)
+    found = Gauge(1e-4, 1e-5, 1e-10, 1e-5, 1e-10, 1e9, 2**20)
     monkeypatch.setattr(local, "start", lambda job, workers: vars(found))
 
 

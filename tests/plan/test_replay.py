@@ -12,7 +12,7 @@ from isthmus.plan.replay import Site, fair, replay
 from isthmus.plan.trace import Compute, Post, Step, Wait, computing, joined, steadied, steps_of
 from isthmus.plan.transfer import busiest
 
-FREE = Gauge(0.0, 0.0, 0.0, per_byte=0.0, bandwidth=1e12, memory=0)
+FREE = Gauge(0.0, 0.0, 0.0, 0.0, per_byte=0.0, bandwidth=1e12, memory=0)
 SWAP = [(0, 1000), (1000, 0)]  # bytes of workers 0 and 1 to each other
 
 
@@ -86,6 +86,8 @@ def test_latency_and_work_per_message():
     traces = [[Post(1, sizes), Wait(1)] for sizes in SWAP]
     # Sent and received: 2 × 0.25 of work beside 0.5 of latency, then 1 of transfer.
     assert seconds(traces, apart(2), gauge) == pytest.approx([1.5, 1.5])
+    writes = replace(FREE, per_sent_byte=2e-3)
+    assert seconds(traces, apart(2), writes) == pytest.approx([2.0, 2.0])
 
 
 def test_work_aside_slows_computing_down():

@@ -32,6 +32,8 @@ class Gauge:
     """From sending a message to its arrival, beside the work that it makes."""
     per_message: float
     """Of computing, before its worker goes on, for each message that it sends or expects."""
+    per_sent_byte: float
+    """The same for each byte that it sends: the backend begins to write while its caller waits."""
     aside: float
     """Of computing for such a message in other threads, before its bytes move."""
     per_byte: float
@@ -47,6 +49,8 @@ class Cost(NamedTuple):
 
     whole: float
     here: float
+    per_sent_byte: float
+    """The same for each byte that it sends: the backend begins to write while its caller waits."""
     aside: float
 
     def idle(self, workers: int) -> float:
@@ -57,7 +61,7 @@ class Cost(NamedTuple):
 
 def gauge(transport: Transport) -> dict[str, Any]:
     """All workers measure; the answer is that of each."""
-    size, rank = transport.size, transport.rank
+    size, rank, memory = transport.size, transport.rank, _memory()
 
     def block(length: int) -> list[torch.Tensor]:
         return [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
@@ -72,10 +76,11 @@ def gauge(transport: Transport) -> dict[str, Any]:
     found = Gauge(
         latency=small.idle(size),
         per_message=small.here / messages,
+        per_sent_byte=max(0.0, large.here - small.here) / ((size - 1) * LARGE),
         aside=small.aside / messages,
         per_byte=max(0.0, large.aside - small.aside) / (messages * LARGE),
         bandwidth=(size - 1) * LARGE / large.whole,
-        memory=_memory(),
+        memory=memory,
     )
     return asdict(found)
 

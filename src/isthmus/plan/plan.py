@@ -156,12 +156,18 @@ def _site(asked: Asked, workers: int) -> Site:
     return Site(machine, host, threads_for(1, None), threads, link)
 
 
+def _at_once(site: Site) -> int:
+    """Workers of a machine that compute together in a rehearsal: all where each has a clock of its own (`Rehearsing`),
+    so that they push each other out of the caches as they will; else as many as have cores."""
+    together = site.machine.count(0)
+    return together if site.threads == 1 else max(1, min(together, int(site.cores) // site.threads))
+
+
 def _outlook(entry: Entry, asked: Asked, book: Book, site: Site, gauge: Gauge, limit: int | None) -> Outlook:
     config = replace(asked.config, recipe=entry.recipe, options=entry.options)
     policy = recipes.find(entry.recipe).policy(entry.options)
     workers, together = len(site.machine), site.machine.count(0)
-    at_once = max(1, min(together, int(site.cores) // site.threads))
-    played = rehearse(book, config, policy, workers, site.threads, at_once, asked.steps)
+    played = rehearse(book, config, policy, workers, site.threads, _at_once(site), asked.steps)
     of_parts = zip(shares(book, workers), played, strict=True)
     memory = [worker_memory(book, parts, one.memory, gauge.memory) for parts, one in of_parts]
     machine = fullest(memory, site.machine)

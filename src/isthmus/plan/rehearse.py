@@ -1,7 +1,7 @@
 """A few steps of a recipe on the real parts, with all workers in this process: every byte is real, no link is needed.
 
-Workers take turns on the stage: only so many compute at once as have cores of their own, so that the times between
-two messages are those of undisturbed computing. What a message does on a link is left to `replay`.
+Workers take turns on the stage, so that the times between two messages are those of computing with cores of one's own.
+What a message does on a link is left to `replay`.
 """
 
 from __future__ import annotations

@@ -132,6 +132,7 @@ class _Play:
                 flow = Flow(worker, target, size, event.transfer, event.apart)
                 self.queues[worker, target, event.apart].append(flow)
         self.computing[worker] += self.gauge.per_message * self.open[event.transfer, worker]
+        self.computing[worker] += self.gauge.per_sent_byte * sum(event.sizes)
         for queue in self.queues.values():
             for flow in queue:
                 if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
