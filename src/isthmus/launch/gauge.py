@@ -49,8 +49,6 @@ class Cost(NamedTuple):
 
     whole: float
     here: float
-    per_sent_byte: float
-    """The same for each byte that it sends: the backend begins to write while its caller waits."""
     aside: float
 
     def idle(self, workers: int) -> float:
