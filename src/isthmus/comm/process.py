@@ -25,7 +25,11 @@ class Processes(Transport):
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
             self.apart = dist.new_group(timeout=limit)  # its own connections
         except RuntimeError as error:
-            raise self.broken(None, Where("meeting", "connect", 0), error) from error
+            why = str(error).splitlines()[0][:200]
+            raise WorkerError(
+                f"worker {rank} of {size} met the others, but cannot connect to them ({why}): see that none has ended, "
+                "and set GLOO_SOCKET_IFNAME to an interface that the other machines reach (`ip address` lists them)"
+            ) from error
         self.sequence = 0
 
     def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import sys
 import time
@@ -17,6 +16,7 @@ import torch
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine.disk import write_whole, writing
 from isthmus.errors import InputError
+from isthmus.partition.files import check_writable
 
 KINDS = ("features", "embeddings", "gradients", "weights", "ids")
 
@@ -102,13 +102,6 @@ def workers_of(folder: Path) -> int:
         return int(json.loads((folder / "config.json").read_text())["workers"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): say how many with --workers") from error
-
-
-def check_writable(folder: Path) -> None:
-    """A folder that is there and can be written to, or can be made."""
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")
 
 
 def without_nan(content: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
+from isthmus.launch.network import towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -57,6 +59,9 @@ def join(place: Place, timeout: float) -> Transport:
     """This worker's links to the others."""
     if place.size == 1:
         return Hub(1).transport(0)
+    if "GLOO_SOCKET_IFNAME" not in os.environ and (name := towards(place.host, place.port)):
+        # Left alone gloo takes the interface of this machine's own name, which is often loopback.
+        os.environ["GLOO_SOCKET_IFNAME"] = name
     return Processes(place.rank, place.size, place.host, place.port, timeout)
 
 

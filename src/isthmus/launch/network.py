@@ -38,6 +38,17 @@ def interface() -> tuple[str, str]:
     return next((name for name, one in own.items() if one == address), "unknown"), address
 
 
+def towards(host: str, port: int) -> str:
+    """The interface through which this machine reaches a host; "" if that is not known."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.connect((host, port))  # nothing is sent: it only chooses the way
+            source = asking.getsockname()[0]
+    except OSError:
+        return ""
+    return next((name for name, address in addresses().items() if address == source), "")
+
+
 def resolved(name: str) -> str | None:
     """The address of a host, or None if this machine does not know it."""
     try:

@@ -87,8 +87,16 @@ def folder_at_once(out: Path, *, replace: bool, ours: Callable[[Path], bool], wh
         os.close(lock)
 
 
+def check_writable(folder: Path) -> None:
+    """A folder that is there and can be written to, or can be made."""
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")
+
+
 def check_target(out: Path, *, replace: bool, ours: Callable[[Path], bool], what: str) -> None:
-    """Refuse a target that must not be written over."""
+    """Refuse a target that must not be written over, or cannot be written."""
+    check_writable(out.parent)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not out.is_dir() or not ours(out):
