@@ -200,7 +200,7 @@ class Worker:
     def close(self) -> None:
         """Leaves the other workers. ``with isthmus.Worker(…) as worker:`` does it by itself."""
         if hasattr(self, "graph"):
-            self.graph.wires.drain()
+            self.graph.drain()
         self._joined.close()
 
     def __enter__(self) -> Worker:
