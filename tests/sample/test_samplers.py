@@ -20,7 +20,7 @@ from sample.scenes import (
 )
 from torch import Tensor
 
-from isthmus.sample import Drawing, Neighbours, OptimalBoundary, Sizes
+from isthmus.sample import Drawing, Neighbours, OptimalBoundary, Sizes, Targets
 from isthmus.sample.variance import neighbour_chances
 
 each_sampler = pytest.mark.parametrize("name", SAMPLERS)
@@ -54,6 +54,30 @@ def test_both_ends_of_every_link_agree(name, workers, graph):
     assert sum(crossed.values()) > 0
     if graph == "ring":
         assert crossed[0, 2] == crossed[2, 0] == crossed[1, 3] == crossed[3, 1] == 0
+
+
+@pytest.mark.parametrize("name", ["whole", "boundary", "optimal-boundary", "boundary-edge"])
+@pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
+def test_some_of_the_targets(name, norm):
+    """Their rows of P, and of its transpose those columns."""
+
+    def work(scene):
+        whole, dtype = scene.whole, torch.float64
+        edges = whole if name == "whole" else SAMPLERS[name].draw(scene, 0, aggregation(scene).sizes)
+        rows = torch.tensor([1, 4, 5, 11])
+        some = Targets(edges, rows, edges.norm(norm, dtype).add_self)
+        some = Targets(edges, rows, edges.norm(norm, dtype).add_self, like=some)
+        torch.testing.assert_close(propagation(some, norm, 48), propagation(edges, norm, 48)[rows])
+        grad = torch.zeros(edges.num_inner, 3, dtype=dtype)
+        grad[rows] = rows_of(rows)[:, :3]
+        home, expected = (torch.empty(edges.num_halo, 3, dtype=dtype) for _ in range(2))
+        some.spread_halo(grad[rows], some.norm(norm, dtype), home)
+        edges.spread_halo(grad, edges.norm(norm, dtype), expected)
+        torch.testing.assert_close(home, expected)
+        inner = some.spread_inner(grad[rows], some.norm(norm, dtype))
+        torch.testing.assert_close(inner, edges.spread_inner(grad, edges.norm(norm, dtype)))
+
+    on_workers(small_graph(directed=True), 3, work)
 
 
 @each_sampler

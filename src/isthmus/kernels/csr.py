@@ -42,6 +42,22 @@ class Csr:
         indptr = torch.cat([self.indptr[:1], self.indptr[rows + 1]])
         return Csr(indptr, self.indices, self.num_cols, rows.to(torch.int32))
 
+    def take(self, rows: Tensor) -> tuple[Csr, Tensor]:
+        """Some of its rows, int64, in this order; and the numbers that their edges have here, int64."""
+        counts = self.indptr.diff()[rows]
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        at = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts) + torch.arange(int(indptr[-1]))
+        return Csr(indptr, self.indices[at], self.num_cols), at
+
+    def after(self, cols: Tensor) -> Csr:
+        """The same pattern with one more column in front of each row: cols [rows]."""
+        indptr = self.indptr + torch.arange(self.num_rows + 1)
+        indices = torch.empty(self.num_edges + self.num_rows, dtype=torch.int32)
+        added = torch.zeros(len(indices), dtype=torch.bool)
+        added[indptr[:-1]] = True
+        indices[added], indices[~added] = cols.to(torch.int32), self.indices
+        return Csr(indptr, indices, self.num_cols)
+
     def to(self, device: torch.device | str) -> Csr:
         targets = None if self.targets is None else self.targets.to(device)
         return Csr(self.indptr.to(device), self.indices.to(device), self.num_cols, targets)

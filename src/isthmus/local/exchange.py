@@ -44,10 +44,18 @@ class Late(NamedTuple):
     weight: Tensor | None = None  # [F, G]
 
 
-def aggregate(graph: LocalGraph, x: Tensor, norm: str, site: int, exact: bool, late: Late | None = None) -> Tensor:
-    """P_inner X + P_halo X_halo, [n, F]."""
+def aggregate(
+    graph: LocalGraph,
+    x: Tensor,
+    norm: str,
+    site: int,
+    exact: bool,
+    late: Late | None = None,
+    only: Tensor | None = None,
+) -> Tensor:
+    """P_inner X + P_halo X_halo, [n, F]; or the rows ``only`` of it."""
     rows, mask, weight = late or (None, None, None)
-    return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask)
+    return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask, only)
 
 
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
@@ -86,8 +94,10 @@ class _Aggregate(Function):
     """
 
     @staticmethod
-    def forward(ctx, x, before, weight, graph, name, site, exact, mask):
+    def forward(ctx, x, before, weight, graph, name, site, exact, mask, only):
         edges = graph.whole if exact else graph.edges
+        if only is not None:
+            edges = graph.towards(only, edges, edges.norm(name, x.dtype).add_self)
         norm = edges.norm(name, x.dtype)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
         ctx.narrow, ctx.late = weight is not None, before is not None
@@ -119,7 +129,7 @@ class _Aggregate(Function):
         edges.spread_halo(rows, norm, leaving)
         own = partial(edges.spread_inner, rows, norm)
         if not ctx.late:
-            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 7
+            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 8
         if not ctx.narrow:
             ctx.mask.drop(leaving, edges.halo_nodes, graph.step, out=leaving)
         inner: list[Tensor] = []
@@ -131,11 +141,11 @@ class _Aggregate(Function):
 
         home = _return_gradients(graph, edges, channel, leaving, nothing)
         if not ctx.narrow:
-            return inner[0], home, *[None] * 6
+            return inner[0], home, *[None] * 7
         return (
             inner[0],
             *_through(graph, channel, home, Late(ctx.saved_tensors[0], ctx.mask, ctx.saved_tensors[1])),
-            *[None] * 5,
+            *[None] * 6,
         )
 
 

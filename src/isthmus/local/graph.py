@@ -16,10 +16,11 @@ from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange
 from isthmus.local.features import Features
 from isthmus.local.policy import Policy
+from isthmus.local.rows import take
 from isthmus.local.savings import Savings
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import Drawing, Edges, Scene
+from isthmus.sample import Drawing, Edges, Scene, Targets
 
 
 class Dropped(NamedTuple):
@@ -64,6 +65,7 @@ class LocalGraph:
         self._edges: Edges | None = None
         self._fixed: Tensor | None = None
         self._fixed_results: dict[str, Tensor] = {}
+        self._whole_towards: tuple[Tensor, bool, Targets] | None = None
         self.begin(0, training=False)
 
     @classmethod
@@ -96,6 +98,7 @@ class LocalGraph:
         norm: str = "gcn",
         through: Tensor | None = None,
         of: tuple[Tensor, Tensor] | None = None,
+        only: Tensor | None = None,
     ) -> Tensor:
         r"""Aggregated rows of the inner nodes, halo neighbours included, [n, F].
 
@@ -104,27 +107,31 @@ class LocalGraph:
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
         result will be multiplied by: samplers that go by the size of rows take it into account. ``of`` = (y [n, G], W
-        [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask.
+        [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask. ``only``
+        (int64 [m], e.g. `read`): make these rows alone, [m, F].
         """
         self._check_rows(x)
+        if only is not None and self.edges.inner is not self.whole.inner:
+            return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
-            return self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
+            every = self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
+            return take(every, only)
         if not self.training:
-            return exchange.aggregate(self, x, norm, site, exact=True)
+            return exchange.aggregate(self, x, norm, site, exact=True, only=only)
         narrowed = None if of is None else self._late(of[0])
         if of is not None and narrowed is not None:
             self.drawing.look(narrowed.before, of[1], norm)
             sent = exchange.Late(narrowed.before, narrowed.mask, of[1])
-            return exchange.aggregate(self, x, norm, site, False, sent)
+            return exchange.aggregate(self, x, norm, site, False, sent, only)
         late = self._late(x)
         source = x if late is None else late.before
         self.drawing.look(source, through, norm)
         if self.is_fixed(source):
-            return exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
-        return exchange.aggregate(
-            self, x, norm, site, False, None if late is None else exchange.Late(source, late.mask)
-        )
+            every = exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
+            return take(every, only)
+        raw = None if late is None else exchange.Late(source, late.mask)
+        return exchange.aggregate(self, x, norm, site, False, raw, only)
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
@@ -161,16 +168,18 @@ class LocalGraph:
         self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu), mask)
         return self._dropped.after
 
-    def may_narrow(self, x: Tensor, width: int) -> bool:
-        """Whether what is made of x, ``width`` wide, may be exchanged instead of x.
+    def may_narrow(self, x: Tensor, width: int, only: Tensor | None = None) -> bool:
+        """Whether what is made of x, ``width`` wide, may be exchanged instead of x, to make the rows ``only`` of (all).
 
         Of rows that were dropped out it may where others read them at a known later step: the owner makes them with
-        that step's mask. Rows that others keep longer they must drop out themselves, hence read as they were.
+        that step's mask. Rows that others keep longer they must drop out themselves, hence read as they were. It is
+        not worth it for few rows: nobody waits for rows of an earlier step, and less is computed with wide ones.
         """
         late = self._late(x)
         if late is None:
             return not self.is_fixed(x)
-        return self.policy.forward.delay > 0 and width < x.shape[1] and not self.is_fixed(late.before)
+        few = only is not None and len(only) * x.shape[1] < len(x) * width
+        return self.policy.forward.delay > 0 and width < x.shape[1] and not few and not self.is_fixed(late.before)
 
     def wants_as_is(self, x: Tensor) -> bool:
         """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
@@ -179,6 +188,14 @@ class LocalGraph:
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
         return x.dropout(self.nodes, self._next_mask(p).stream(self.step), p)
+
+    @property
+    def read(self) -> Tensor | None:
+        """The inner rows, int64 [m], whose results are read after this pass, if making others can be saved; else None.
+
+        It cannot where inner edges are drawn: to part few edges at every step costs more than to sum them.
+        """
+        return self._read if self._read is not None and self.edges.inner is self.whole.inner else None
 
     @property
     def edge_index(self) -> Tensor:
@@ -215,11 +232,13 @@ class LocalGraph:
 
     # What the engine calls
 
-    def begin(self, step: int, training: bool = True, probe: bool = False) -> None:
+    def begin(self, step: int, training: bool = True, probe: bool = False, read: Tensor | None = None) -> None:
         """A forward pass begins: sites are counted from 0 again. Outside training the exchange is exact.
 
-        With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`).
+        With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`). ``read``: the
+        rows whose results will be read (None: all), the same tensor in every pass.
         """
+        self._read = read if self.savings.read_rows else None
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._dropped = None
         self._edges = None if training else self.whole
@@ -264,6 +283,13 @@ class LocalGraph:
         """Waits for every transfer and every draw that is under way."""
         self.wires.drain()
         self.drawing.drain()
+
+    def towards(self, rows: Tensor, edges: Edges, with_self: bool) -> Targets:
+        """Edges that lead to the given rows, of a graph with all inner edges; those of the whole graph are kept."""
+        if self._whole_towards is None or self._whole_towards[0] is not rows or self._whole_towards[1] != with_self:
+            self._whole_towards = rows, with_self, Targets(self.whole, rows, with_self)
+        kept = self._whole_towards[2]
+        return kept if edges is self.whole else Targets(edges, rows, with_self, kept)
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read and sent: as they are, or in bf16."""

@@ -15,3 +15,5 @@ class Savings:
     """Input rows never change: what is made of them alone (P X, their halo copies) is made once per run."""
     overlap: bool = True
     """Inner rows are aggregated while halo rows are on the wire."""
+    read_rows: bool = True
+    """The last layer makes the rows that the loss reads, those of training nodes, and no others."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.kernels import SparseMatrix
-from isthmus.local import LocalGraph
+from isthmus.local import LocalGraph, take
 
 Rows = Tensor | SparseMatrix
 
@@ -17,18 +17,18 @@ def linear(x: Rows, weight: Tensor) -> Tensor:
     return x @ weight.t() if isinstance(x, SparseMatrix) else functional.linear(x, weight)
 
 
-def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str) -> Tensor:
-    """P X Wᵀ in the cheaper of its two orders, [n, out].
+def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
+    """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it.
 
     Input rows that never change are aggregated once per run, so for them P X comes first; elsewhere the narrow side
     is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
-    Rows that readers drop out themselves are exchanged as they are.
+    Rows that readers drop out themselves are exchanged as they are (`LocalGraph.may_narrow`).
     """
     if isinstance(x, SparseMatrix):
-        return graph.aggregate(linear(x, weight), norm)
-    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight)):
-        return graph.aggregate(linear(x, weight), norm, of=(x, weight))
-    return linear(graph.aggregate(x, norm, through=weight), weight)
+        return graph.aggregate(linear(x, weight), norm, only=only)
+    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight), only):
+        return graph.aggregate(linear(x, weight), norm, of=(x, weight), only=only)
+    return linear(graph.aggregate(x, norm, through=weight, only=only), weight)
 
 
 class GCNConv(nn.Module):
@@ -45,8 +45,8 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
-        return propagate(graph, x, self.weight, "gcn") + self.bias
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
+        return propagate(graph, x, self.weight, "gcn", only) + self.bias
 
 
 class SAGEConv(nn.Module):
@@ -65,12 +65,12 @@ class SAGEConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
         w_self, w_mean = self.weight.chunk(2, dim=1)
-        neighbours = propagate(graph, x, w_mean, "mean")
+        neighbours = propagate(graph, x, w_mean, "mean", only)
         if isinstance(x, SparseMatrix):
-            return linear(x, w_self) + neighbours + self.bias
-        return torch.addmm(neighbours + self.bias, x, w_self.t())
+            return take(linear(x, w_self), only) + neighbours + self.bias
+        return torch.addmm(neighbours + self.bias, take(x, only), w_self.t())
 
 
 class GATConv(nn.Module):
@@ -92,7 +92,7 @@ class GATConv(nn.Module):
         for parameter in (self.weight, self.target, self.source):
             nn.init.xavier_uniform_(parameter)
 
-    def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
         if isinstance(x, Tensor) and graph.wants_as_is(x):
             rows = linear(graph.halo(x), self.weight)
         else:
@@ -103,4 +103,4 @@ class GATConv(nn.Module):
         out = graph.attend(target, source, rows, self.slope)
         if not self.concat:
             out = out.view(len(out), self.heads, -1).mean(1)
-        return out + self.bias
+        return take(out, only) + self.bias

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
-from isthmus.local import LocalGraph
+from isthmus.local import LocalGraph, place
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
 from isthmus.nn.own import build_own
 
@@ -71,11 +71,12 @@ class Model(nn.Module):
         self.norms = nn.ModuleList(norms)
 
     def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
-        """x: this worker's inner rows, [n, in] → logits, [n, out]."""
+        """x: this worker's inner rows, [n, in] → logits, [n, out]; zeros where `LocalGraph.read` says nobody looks."""
         x = self.drop_input(graph, x)
         for conv, norm in zip(self.convs[:-1], self.norms, strict=True):
             x = self.activate(graph, norm(conv(graph, x)))
-        return self.convs[-1](graph, x)
+        read = graph.read
+        return place(self.convs[-1](graph, x, read), read, graph.num_inner)
 
     def drop_input(self, graph: LocalGraph, x: Rows) -> Rows:
         p = self.config.input_dropout if self.training else 0.0

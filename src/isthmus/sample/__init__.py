@@ -9,6 +9,7 @@ from isthmus.sample.optimal import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
 from isthmus.sample.scene import Scene
 from isthmus.sample.sizes import Sizes
+from isthmus.sample.targets import Targets
 
 __all__ = [
     "Boundary",
@@ -21,4 +22,5 @@ __all__ = [
     "Sampler",
     "Scene",
     "Sizes",
+    "Targets",
 ]

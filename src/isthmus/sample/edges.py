@@ -163,11 +163,5 @@ class Edges:
     @cached_property
     def attention_pattern(self) -> tuple[Csr, tuple[Csr, Tensor]]:
         """`full` with a self loop in front of every row, and its transpose."""
-        n, full = self.num_inner, self.full
-        indptr = full.indptr + torch.arange(n + 1)
-        cols = torch.empty(full.num_edges + n, dtype=torch.int32)
-        own = torch.zeros(len(cols), dtype=torch.bool)
-        own[indptr[:-1]] = True
-        cols[own], cols[~own] = torch.arange(n, dtype=torch.int32), full.indices
-        pattern = Csr(indptr, cols, full.num_cols)
+        pattern = self.full.after(torch.arange(self.num_inner))
         return pattern, kernels.transpose(pattern)

@@ -1,0 +1,41 @@
+"""Some of the rows of a tensor, and their gradient, by kernels that know each row comes once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from isthmus import kernels
+
+
+def take(x: Tensor, rows: Tensor | None) -> Tensor:
+    """x[rows], [m, F]; rows int64, distinct; None: x itself."""
+    return x if rows is None else _Take.apply(x, rows.to(torch.int32))
+
+
+def place(x: Tensor, rows: Tensor | None, count: int) -> Tensor:
+    """The transpose: rows x [m, F] at their places among ``count``, zeros elsewhere, [count, F]."""
+    return x if rows is None else _Place.apply(x, rows.to(torch.int32), count)
+
+
+class _Take(Function):
+    @staticmethod
+    def forward(ctx, x, rows):
+        ctx.rows, ctx.count = rows, len(x)
+        return kernels.gather_rows(x, rows)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return kernels.scatter_add_rows(grad.new_zeros(ctx.count, grad.shape[1]), ctx.rows, grad), None
+
+
+class _Place(Function):
+    @staticmethod
+    def forward(ctx, x, rows, count):
+        ctx.rows = rows
+        return kernels.scatter_add_rows(x.new_zeros(count, x.shape[1]), rows, x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return kernels.gather_rows(grad, ctx.rows), None, None
