@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import community_graph
+from graphs import tables
 from runs import ASKED, predicted
 
 from isthmus.comm import Hub
@@ -18,20 +18,6 @@ from isthmus.partition.assemble import assemble
 
 WORDS = [f"node-{k * 7919 % 120}" for k in range(120)]
 NUMBERS = [k * 7919 % 100_003 - 40_000 for k in range(120)]
-
-
-def tables(folder, ids):
-    """The community graph as CSV files with a column id."""
-    graph = community_graph()
-    targets = np.repeat(np.arange(120), np.diff(graph.indptr))
-    split = np.select([graph.train_mask[:, 0], graph.val_mask[:, 0]], ["train", "val"], "test")
-    folder.mkdir()
-    edges = (f"{ids[a]},{ids[b]}" for a, b in zip(graph.indices, targets, strict=True))
-    (folder / "edges.csv").write_text("\n".join(["src,dst", *edges]))
-    nodes = (f"{ids[k]},{graph.y[k]},{split[k]},{','.join(map(str, graph.x[k]))}" for k in range(120))
-    head = ",".join(["id", "label", "split", *(f"f{k}" for k in range(10))])
-    (folder / "nodes.csv").write_text("\n".join([head, *nodes]))
-    return folder
 
 
 def trained(folder, ids, workers=2):
