@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from isthmus.comm import Hub, Where
+from isthmus.comm.meet import within
 from isthmus.errors import WorkerError
 
 HERE = Where(2, "forward", 7)
@@ -131,6 +132,11 @@ def test_workers_that_cannot_connect_name_each_other():
     said = processes([0, 1], 2, "hang")
     for rank in (0, 1):
         assert f"worker {rank} of 2 met the others, but worker {1 - rank} did not connect within 4 s" in said[rank]
+
+
+def test_an_error_of_another_kind_is_no_silence():
+    with pytest.raises(ValueError, match="invalid literal"):
+        within(60, lambda: int("what?"))
 
 
 def test_failed_thread_ends_the_others_at_once():

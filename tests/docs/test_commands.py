@@ -74,6 +74,9 @@ def elsewhere(page: Path, line: str) -> str:
     return next((test for name, begin, test in ELSEWHERE if page.name == name and line.startswith(begin)), "")
 
 
+RUN_HERE = [page for page in PAGES if not all(elsewhere(page, line) for line in lines(page))]
+
+
 def called(name: str, *words: str) -> None:
     done = CliRunner().invoke(app, [name, *words])
     assert done.exit_code == 0, f"isthmus {shlex.join([name, *words])}: {done.exception or done.output}"
@@ -100,9 +103,7 @@ def test_commands_are_spelt_right(page):
             read_entries(asked["recipes"])
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if not all(elsewhere(page, line) for line in lines(page))], ids=name_of
-)
+@pytest.mark.parametrize("page", RUN_HERE, ids=name_of)
 def test_commands_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # here it is the tests' own

@@ -73,18 +73,26 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
-    """What came of the work in a thread of its own, one thing, or nothing if it still goes on."""
+    """What came of the work in a thread of its own, one thing, or nothing if it still goes on.
+
+    A RuntimeError is what torch.distributed says of its peers; anything else is raised.
+    """
     answer: list[T | RuntimeError] = []
+    wrong: list[Exception] = []
 
     def body() -> None:
         try:
             answer.append(work())
         except RuntimeError as error:
             answer.append(error)
+        except Exception as error:
+            wrong.append(error)
 
     thread = threading.Thread(target=body, daemon=True, name="meets the others")
     thread.start()
     thread.join(max(0.1, seconds))
+    if wrong:
+        raise wrong[0]
     return answer
 
 
