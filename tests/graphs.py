@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,20 @@ def npz(path: Path, **changes) -> Path:
     }
     np.savez(path, **content)
     return path
+
+
+def tables(folder: Path, ids: Sequence[object]) -> Path:
+    """Such a graph as a folder of CSV files with a column id."""
+    graph = community_graph()
+    targets = np.repeat(np.arange(120), np.diff(graph.indptr))
+    split = np.select([graph.train_mask[:, 0], graph.val_mask[:, 0]], ["train", "val"], "test")
+    folder.mkdir()
+    edges = (f"{ids[a]},{ids[b]}" for a, b in zip(graph.indices, targets, strict=True))
+    (folder / "edges.csv").write_text("\n".join(["src,dst", *edges]))
+    nodes = (f"{ids[k]},{graph.y[k]},{split[k]},{','.join(map(str, graph.x[k]))}" for k in range(120))
+    head = ",".join(["id", "label", "split", *(f"f{k}" for k in range(10))])
+    (folder / "nodes.csv").write_text("\n".join([head, *nodes]))
+    return folder
 
 
 def whole_edges(graph: Graph) -> torch.Tensor:

@@ -6,6 +6,7 @@ from graphs import cut
 
 from isthmus.comm import Hub
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
+from isthmus.launch.job import run
 from isthmus.nn import ModelConfig
 
 SHAPE = ModelConfig(model="sage", hidden=8, layers=2)
@@ -19,6 +20,11 @@ def trained(graph, workers, folder, config=ASKED, **options):
     return book, out, results[0].summary
 
 
-def predicted(book, run, out, what, **options):
-    asked = PredictConfig(str(run), str(out), what, **options)
+def as_threads(job, workers, testbed=None):
+    """In the place of `launch.local.start`: the workers are threads of this process."""
+    return Hub(workers).run(lambda transport: run(job, transport, workers))[0]
+
+
+def predicted(book, folder, out, what, **options):
+    asked = PredictConfig(str(folder), str(out), what, **options)
     return Hub(book.num_parts).run(lambda transport: predict(book, asked, transport))[0]

@@ -156,6 +156,16 @@ def test_bad_options(isthmus, tmp_path, options, word):
     assert complaint.count("\n") == 1
 
 
+def test_missing_parts_folder(isthmus):
+    """Whoever needs one says how to make it."""
+    for command in ("inspect", "verify", "variance", "train", "plan", "compare"):
+        more = ("--recipes", "exact") if command == "compare" else ()
+        status, said, complaint = isthmus(command, "parts", *more)
+        assert (status, said, complaint.count("\n")) == (2, "", 1), complaint
+        assert "parts does not exist" in complaint
+        assert "`isthmus partition SOURCE --parts N --out DIR` makes one" in complaint
+
+
 def test_damaged_part_of_one_worker(isthmus, tmp_path):
     """Only worker 1 meets the damage; its message is the one that is shown."""
     book = cut(community_graph(), 2, "random", tmp_path)

@@ -186,7 +186,7 @@ def test_checkpoints_go_on_bit_for_bit(tmp_path, recipe):
             worker.prepare(*own())
             worker.restore(run)
 
-    with pytest.raises(InputError, match="was begun with seed = 3, not 4"):
+    with pytest.raises(InputError, match="was begun otherwise: seed was 3 and is 4 now"):
         Hub(2).run(other)
 
 

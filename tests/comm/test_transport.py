@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from isthmus.comm import Hub, Where
+from isthmus.comm.meet import within
 from isthmus.errors import WorkerError
 
 HERE = Where(2, "forward", 7)
@@ -54,8 +55,17 @@ def test_silent_worker_is_named():
 
 SCRIPT = """
 import os, sys, time, torch
+import torch.distributed as dist
 from isthmus.comm import Processes, Where
+from isthmus.comm.meet import meet
 rank, size, port, mode = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+if rank == 1 and mode == "meet":
+    meet(rank, size, "127.0.0.1", port, timeout=4)
+    os._exit(0)
+if rank == 1 and mode == "elsewhere":
+    os.environ["GLOO_SOCKET_IFNAME"] = "nowhere"
+if rank == 1 and mode == "hang":
+    dist.init_process_group = lambda *a, **k: time.sleep(8)
 try:
     links = Processes(rank, size, "127.0.0.1", port, timeout=4)
     send, recv = [torch.full((3, 2), 1.0 + rank)] * size, [torch.zeros(3, 2) for _ in range(size)]
@@ -105,6 +115,28 @@ def test_absent_worker_is_named():
     said = processes([0, 2], 3, "well")
     for rank in (0, 2):
         assert said[rank].startswith("WorkerError: worker 1 of 3 did not arrive")
+
+
+@pytest.mark.parametrize("mode", ["meet", "elsewhere"])
+def test_worker_that_met_but_does_not_connect_is_named(mode):
+    """It ends after the meeting; or its interface does not exist, which it says itself."""
+    said = processes([0, 1, 2], 3, mode)
+    for rank in (0, 2):
+        expected = f"WorkerError: worker {rank} of 3 met the others, but worker 1 did not connect within 4 s: "
+        assert said[rank].startswith(expected)
+    assert mode == "meet" or "worker 1 of 3 met the others, but cannot connect to them" in said[1]
+
+
+def test_workers_that_cannot_connect_name_each_other():
+    """One of two hangs while it connects."""
+    said = processes([0, 1], 2, "hang")
+    for rank in (0, 1):
+        assert f"worker {rank} of 2 met the others, but worker {1 - rank} did not connect within 4 s" in said[rank]
+
+
+def test_an_error_of_another_kind_is_no_silence():
+    with pytest.raises(ValueError, match="invalid literal"):
+        within(60, lambda: int("what?"))
 
 
 def test_failed_thread_ends_the_others_at_once():

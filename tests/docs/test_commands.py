@@ -1,52 +1,129 @@
-"""The commands shown in the documentation: all are spelt right, and those of these pages are run as they stand."""
+"""The commands shown in the documentation: all are spelt right, and all are run, here or by the test that is named."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from docs.pages import PAGES, RECIPE_PAGES, ROOT, name_of
-from graphs import community_graph, npz
+from graphs import community_graph, npz, tables
+from report.folders import run_folder
+from runs import as_threads
 from typer.testing import CliRunner
 
 from isthmus.cli import app
+from isthmus.launch import local
 from isthmus.launch.entries import read_entries
 from isthmus.partition import partition
 from isthmus.recipes import find
 from isthmus.recipes.given import given
 
-RUN = [*RECIPE_PAGES, *(ROOT / "docs" / name for name in ("recipes.md", "variance.md", "faq.md"))]
 COMMANDS = typer.main.get_command(app).commands
 
+# Commands that need other processes, machines, root or an extra: the page, what the line begins with, who runs it.
+ELSEWHERE = [
+    ("README.md", "isthmus plan", "plan/test_plan.py::test_commands_of_the_docs"),
+    ("plan.md", "isthmus plan", "plan/test_plan.py::test_commands_of_the_docs"),
+    ("python.md", "isthmus train parts --model", "test_docs.py::test_from_python"),
+    ("trouble.md", "torchrun", "launch/test_doctor.py::test_under_torchrun"),
+    ("machines.md", "torchrun", "launch/test_machines.py::test_torchrun_on_two_machines"),
+    ("machines.md", "srun", "launch/test_machines.py::test_a_batch_script_of_slurm"),
+    ("machines.md", "isthmus train parts --workers 2 --launcher", "launch/test_ray.py::test_the_same_bits_as_on_this"),
+    ("compare.md", "sudo isthmus compare", "launch/test_compare.py::test_over_links"),
+    ("compare.md", "sudo isthmus testbed --hosts 4", "launch/test_over_links.py::test_torchrun_like_places_on_every"),
+    ("compare.md", "sudo isthmus testbed --hosts 2", "testbed/test_testbed.py::test_the_command_stays_until_it_is"),
+    ("compare.md", "sudo isthmus testbed --sweep", "testbed/test_testbed.py::test_the_next_sweeps_up_after_a"),
+]
+# The rest is run as it stands, but for these words, and with these options after its own.
+SMALLER = {"synthetic:flickr@0.1": "synthetic:flickr@0.01", "pyg:Cora": "mine.npz"}
+FEWER = {"train": ["--steps", "20"], "compare": ["--steps", "4", "--seeds", "1"]}
+PROCESSES = {*RECIPE_PAGES, ROOT / "README.md", ROOT / "docs" / "faq.md"}  # elsewhere workers are threads
+MANY = 100  # steps
+# What a page takes as there already, unless an earlier command of it has made it.
+GIVEN = {
+    "mine.npz": npz,
+    "mine": lambda path: tables(path, [f"node-{k}" for k in range(120)]),
+    "parts": lambda path: partition(community_graph(), 2, out=path),
+    "run": lambda path: (make("parts"), called("train", "parts", "--steps", "4", "--out", str(path))),
+    "ids.txt": lambda path: path.write_text("7\n119\n7\n"),
+    **{f"runs/{k}": run_folder for k in (1, 2, 3)},
+}
+EXTRAS = {"--tensorboard": "tensorboard", "nodes.parquet": "pyarrow"}
 
-def shown(page: Path) -> list[list[str]]:
-    """The arguments of every isthmus command in a page's shell blocks; lines with … or [ are patterns, not commands."""
-    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
-    lines = (line for block in blocks for line in block.splitlines() if not re.search(r"…|\[", line.split("#")[0]))
-    found = (re.search(r"(?:^|\s)isthmus (.*)", line) for line in lines)
-    return [shlex.split(match[1], comments=True) for match in found if match]
+
+def lines(page: Path) -> Iterator[str]:
+    """The lines of a page's shell blocks with an isthmus command; those with … or [ are patterns, not commands."""
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.splitlines():
+            if re.search(r"(^|\s)isthmus ", line) and not re.search(r"…|\[", line.split("#")[0]):
+                yield line
+
+
+def arguments(line: str) -> list[str]:
+    return shlex.split(re.search(r"(?:^|\s)isthmus (.*)", line)[1], comments=True)
+
+
+def elsewhere(page: Path, line: str) -> str:
+    """The test that runs a line, "" if it is run here."""
+    return next((test for name, begin, test in ELSEWHERE if page.name == name and line.startswith(begin)), "")
+
+
+RUN_HERE = [page for page in PAGES if not all(elsewhere(page, line) for line in lines(page))]
+
+
+def called(name: str, *words: str) -> None:
+    done = CliRunner().invoke(app, [name, *words])
+    assert done.exit_code == 0, f"isthmus {shlex.join([name, *words])}: {done.exception or done.output}"
+
+
+def smaller(name: str, *words: str) -> list[str]:
+    """The same command in less time; of an option that is given twice, the second counts."""
+    steps = int(words[words.index("--steps") + 1]) if "--steps" in words else MANY
+    return [name, *(SMALLER.get(word, word) for word in words), *(FEWER.get(name, []) if steps >= MANY else [])]
+
+
+def make(name: str) -> None:
+    if not Path(name).exists():
+        GIVEN[name](Path(name))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_spelt_right(page):
-    for name, *arguments in shown(page):
-        asked = COMMANDS[name].make_context(name, arguments).params
+    for name, *words in map(arguments, lines(page)):
+        asked = COMMANDS[name].make_context(name, words).params
         if name == "train":
             find(asked["recipe"]).policy(find(asked["recipe"]).settings(given(asked["settings"] or [])))
         if name == "compare":
             read_entries(asked["recipes"])
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.parametrize("page", RUN_HERE, ids=name_of)
 def test_commands_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    partition(community_graph(), 2, out="parts")
-    npz(Path("mine.npz"))
-    commands = shown(page)
-    assert commands
-    for command in commands:
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 0, f"isthmus {shlex.join(command)}: {done.exception or done.output}"
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # here it is the tests' own
+    for command in (arguments(line) for line in lines(page) if not elsewhere(page, line)):
+        words = smaller(*command)
+        with monkeypatch.context() as patch:
+            if page not in PROCESSES or command[0] == "compare":
+                patch.setattr(local, "start", as_threads)
+            for before, word in pairwise(words):
+                if word in EXTRAS:
+                    pytest.importorskip(EXTRAS[word])
+                if word in GIVEN and before != "--out":
+                    make(word)
+            called(*words)
+
+
+@pytest.mark.parametrize(("page", "begin", "test"), ELSEWHERE, ids=[f"{page}: {begin}" for page, begin, _ in ELSEWHERE])
+def test_who_runs_the_others(page, begin, test):
+    """The page has such a line, and that test is there."""
+    (path,) = (one for one in PAGES if one.name == page)
+    assert any(line.startswith(begin) for line in lines(path))
+    file, name = test.split("::")
+    assert f"def {name}" in (ROOT / "tests" / file).read_text()

@@ -76,6 +76,18 @@ def test_mends_self_loops_and_duplicates_and_says_so(saved):
     assert graph.notes == ("4 duplicate edges merged", "2 self loops dropped (models add their own)")
 
 
+def test_duplicates_in_either_direction(saved):
+    """Five of the ring's six edges, one of them three times, in both ways, and a self loop."""
+    edges = np.array([[0, 1, 2, 3, 4, 1, 0, 3], [1, 2, 3, 4, 5, 0, 1, 3]])
+    graph = load(saved(edge_index=edges), undirected=True)
+    assert graph.num_edges == 10
+    assert graph.notes == (
+        "reverses added: 8 edges given, 10 in both directions",
+        "2 duplicate edges merged (an edge and its reverse are the same)",
+        "1 self loops dropped (models add their own)",
+    )
+
+
 def test_one_direction_needs_a_decision(saved):
     path = saved(edge_index=fields()["edge_index"][:, :6], edge_attr=np.arange(6))
     with pytest.raises(InputError, match=r"6 edges have no reverse .first: 0 → 1 .*--undirected.*--directed"):

@@ -10,6 +10,7 @@ from graph.small import PAIRS, RING, fields, neighbours
 
 from isthmus.errors import InputError
 from isthmus.graph import load, text
+from isthmus.graph.folder import save_graph
 
 EDGES = "src,dst\n" + "".join(f"{a},{b}\n{b},{a}\n" for a, b in PAIRS)
 NODES = "id,label,split,f0,f1\n0,0,train,0,1\n1,1,train,2,3\n2,2,val,4,5\n3,0,test,6,7\n4,1,test,8,9\n5,,,10,11\n"
@@ -49,7 +50,9 @@ def test_gzipped_csv_and_a_byte_order_mark(folder, tmp_path):
 
 
 def test_nodes_without_id_are_named_by_row(folder):
-    check_ring(load(folder(nodes="\n".join(line.split(",", 1)[1] for line in NODES.splitlines()))))
+    graph = load(folder(nodes="\n".join(line.split(",", 1)[1] for line in NODES.splitlines())))
+    check_ring(graph)
+    assert graph.ids is None
 
 
 @pytest.mark.parametrize("names", [[70, -3, 5, 900, 12, 4], ["ada", "bob", "cy", "dee", "eve", "42"]])
@@ -57,7 +60,10 @@ def test_ids_of_any_kind_keep_the_order_of_the_nodes_file(folder, names):
     edges = "src,dst\n" + "".join(f"{names[a]},{names[b]}\n{names[b]},{names[a]}\n" for a, b in PAIRS)
     head, *rows = NODES.splitlines()
     nodes = "\n".join([head, *(f"{name}{row[1:]}" for name, row in zip(names, rows, strict=True))])
-    check_ring(load(folder(edges, nodes)))
+    graph = load(folder(edges, nodes))
+    check_ring(graph)
+    assert graph.ids.tolist() == names
+    assert load(save_graph(graph, folder() / "kept")).ids.tolist() == names
 
 
 def test_boolean_splits_label_sets_and_edge_attributes(folder):

@@ -10,13 +10,12 @@ import pytest
 import torch
 from beds import needs_testbed
 from graphs import community_graph, cut
+from runs import as_threads
 from safetensors.torch import load_file
 
 from isthmus import cli
-from isthmus.comm import Hub
 from isthmus.errors import WorkerError
 from isthmus.launch import local
-from isthmus.launch.job import run
 
 QUICK = ("--hidden", "8", "--steps", "6", "--eval-every", "2", "--out", "c")
 TWO = ("--recipes", "vanilla, bns rate=0.5")
@@ -47,7 +46,7 @@ def started(monkeypatch) -> list[str]:
 
     def start(job, workers, testbed=None):
         runs.append(f"{job.config.recipe} {job.config.seed}")
-        return Hub(workers).run(lambda transport: run(job, transport, workers))[0]
+        return as_threads(job, workers)
 
     monkeypatch.setattr(local, "start", start)
     return runs

@@ -100,6 +100,18 @@ def test_the_interface_of_this_machines_name(monkeypatch):
         assert network.interface()[0] == expected
 
 
+def test_threads_are_set_by_the_command(monkeypatch):
+    """torchrun sets OMP_NUM_THREADS=1, which is not what workers get."""
+    monkeypatch.setattr(doctor, "threads_for", lambda workers, asked: asked or 8 // workers)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert (doctor._threads().value, doctor._threads().wrong) == ("8", False)
+    place = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    assert doctor._threads().value == "4 per worker"
+    assert doctor._threads().advice == "--threads sets them, OMP_NUM_THREADS does not"
+
+
 def test_what_a_machine_lacks(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_can_listen", lambda port: False)
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda what: (64, 64))

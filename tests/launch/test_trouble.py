@@ -114,10 +114,10 @@ def test_changed_options_and_damaged_checkpoints(tmp_path, isthmus):
     options = ("train", book.folder, *QUICK, "--workers", 1, "--out", out)
     assert isthmus(*options, "--steps", 2)[0] == 0
     before = contents(out)
-    refused(isthmus(*options, "--steps", 4, "--resume", "--lr", 0.5), "begun with lr = 0.01, not 0.5")
-    refused(isthmus(*options, "--steps", 4, "--resume", "--recipe", "bns"), "begun with recipe = 'exact', not 'bns'")
+    refused(isthmus(*options, "--steps", 4, "--resume", "--lr", 0.5), "lr was 0.01 and is 0.5 now")
+    refused(isthmus(*options, "--steps", 4, "--resume", "--recipe", "bns"), ": recipe was exact and is bns now")
     other = cut(community_graph(seed=9), 2, "random", tmp_path / "other")
-    refused(isthmus("train", other.folder, *options[2:], "--steps", 4, "--resume"), "begun with parts")
+    refused(isthmus("train", other.folder, *options[2:], "--steps", 4, "--resume"), "begun otherwise: parts was")
     assert contents(out) == before
     for folder in (out / "checkpoints").iterdir():
         (folder / "model.safetensors").write_bytes(b"\0" * 100)
@@ -127,6 +127,16 @@ def test_changed_options_and_damaged_checkpoints(tmp_path, isthmus):
     assert complaint.splitlines()[-1].startswith("error: every checkpoint of")
     assert [line.startswith("note: ") for line in complaint.splitlines()] == [True, True, False]
     assert contents(out) == before
+
+
+def test_as_torchrun_shows_it(tmp_path):
+    """Its own status is 1; ours is in its report, and below the line that says what is wrong."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run = started(tmp_path / "parts", tmp_path / "run", "--lr", "-1", launcher=torchrun)
+    complaint = run.communicate(timeout=120)[1]
+    assert run.returncode == 1
+    assert complaint.index("error: lr must be above 0") < complaint.index("Root Cause")
+    assert "exitcode  : 2" in complaint.split("Root Cause")[1]
 
 
 def test_resume_takes_the_workers_that_the_run_had(tmp_path, isthmus):

@@ -157,9 +157,10 @@ def test_table(isthmus, quick):
 
 
 def test_commands_of_the_docs(isthmus, quick):
-    page = Path(__file__).parents[2] / "docs/plan.md"
-    lines = re.findall(r"^isthmus plan (.*?) *#", page.read_text(), re.MULTILINE)
-    assert len(lines) == 3
+    """Those of docs/plan.md, and the README's."""
+    pages = (Path(__file__).parents[2] / name for name in ("docs/plan.md", "README.md"))
+    lines = [line for page in pages for line in re.findall(r"^isthmus plan (.*?) *#", page.read_text(), re.MULTILINE)]
+    assert len(lines) == 4
     for line in lines:
         status, said, told = isthmus(*shlex.split(line), "--steps", "1")
         assert status == 0, told

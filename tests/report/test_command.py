@@ -50,15 +50,32 @@ def test_json(report, tmp_path):
         (("nothing",), "there is no run folder nothing"),
         (("empty",), "empty is not a run folder"),
         (("damaged",), "damaged/metrics.jsonl, line 4: damaged json"),
-        (("whole", "--out", "no/page.html"), "cannot write no/page.html"),
+        (("whole", "--out", "no/page.html"), "no/page.html (No such file or directory): make the folder no, or"),
+        (("whole", "--out", "whole/config.json/page.html"), "config.json/page.html (Not a directory): make the folder"),
+        (("whole", "--out", "empty"), "cannot write empty (Is a directory): give another --out"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_status_2(report, tmp_path, arguments, words):
+def test_what_is_wrong_is_one_line_and_status_2(report, tmp_path, monkeypatch, arguments, words):
     (tmp_path / "empty").mkdir()
     run_folder(tmp_path / "whole")
     damaged = run_folder(tmp_path / "damaged") / "metrics.jsonl"
     damaged.write_text(damaged.read_text()[:-9] + "\n")
+    monkeypatch.setenv("COLUMNS", "60")  # one line, however narrow the terminal
     status, said, complaint = report(*arguments)
     assert (status, said, complaint.count("\n")) == (2, "", 1)
     assert words in complaint
     assert not list(tmp_path.rglob("*.html"))
+
+
+def test_read_only_disk(report, tmp_path, monkeypatch):
+    """There nothing can be removed either."""
+    run_folder(tmp_path / "run")
+
+    def refuse(*anything):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    status, _, complaint = report("run")
+    assert (status, complaint.count("\n")) == (2, 1)
+    assert "cannot write run/report.html (Read-only file system): give another --out" in complaint

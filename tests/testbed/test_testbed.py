@@ -12,8 +12,10 @@ import threading
 
 import pytest
 from beds import needs_testbed
+from typer.testing import CliRunner
 
 from isthmus import testbed
+from isthmus.cli import app
 from isthmus.testbed.namespaces import FOLDER, entered
 
 pytestmark = needs_testbed
@@ -146,6 +148,7 @@ def test_the_next_sweeps_up_after_a_killed_one(owner):
     names = left(prefix)
     assert len(names) == 3
     assert not set(names) & set(testbed.sweep())  # its owner lives
+    assert CliRunner().invoke(app, ["testbed", "--sweep"]).exit_code == 0
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert left(prefix) == names

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import InputError
+from isthmus.graph.load import FORMS
 from isthmus.partition import Book, is_parts_folder, partition_source
+from isthmus.partition.book import MAKE
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 
@@ -32,6 +34,8 @@ def cutter(
     way = {"method": asked} if asked else {"method": method, "objective": objective}
 
     def cut(folder: Path, parts: int) -> None:
+        if isinstance(source, str | os.PathLike) and ":" not in name and not Path(name).exists():
+            raise InputError(f"{name} does not exist: give a parts folder ({MAKE}), {FORMS}")
         partition_source(source, parts, folder, undirected=undirected, directed=directed, **way, **how)
 
     return cut

@@ -52,7 +52,7 @@ class Ledger:
 
     @property
     def hidden(self) -> float | None:
-        """The share of the time of transfers that nobody waited; None without transfers."""
+        """Share of the time that transfers were under way in which this worker did not wait; None without transfers."""
         return None if not self.under_way_seconds else 1 - min(1.0, self.wait_seconds / self.under_way_seconds)
 
     @property

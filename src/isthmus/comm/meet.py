@@ -10,54 +10,106 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from isthmus.errors import WorkerError
 
+T = TypeVar("T")
+AGAIN = 2.0  # seconds for another connection to a store that has answered before
+
 
 def meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.Store:
     """A store that all workers have reached; the error names those that have not."""
     deadline = time.monotonic() + timeout
-    store = _open(rank, size, host, port, timeout, deadline)
-    # The restart count keeps an earlier attempt's arrivals and addresses from being taken for this one's.
-    store = dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    store.set(f"here/{rank}", "1")
-    keys = [f"here/{q}" for q in range(size)]
-    while not store.check(keys):
-        if time.monotonic() > deadline:
-            absent = [q for q, key in enumerate(keys) if not store.check([key])]
-            names = ", ".join(f"worker {q}" for q in absent)
-            raise WorkerError(
-                f"{names} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
-                f"start it, or look at its own last lines; --timeout sets the limit"
-            )
-        time.sleep(0.02)
+    # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
+    mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    store = _open(rank, size, host, port, timeout, deadline, mine)
+    if absent := signed(store, "here", rank, size, deadline):
+        raise WorkerError(
+            f"{named(absent)} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
+            f"start it, or look at its own last lines; --timeout sets the limit"
+        )
     return store
 
 
-def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float) -> dist.Store:
-    # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
-    mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+def reopen(rank: int, size: int, host: str, port: int) -> dist.Store:
+    """Another connection to the store of workers that have met."""
+    with _still_there():
+        return _open(rank, size, host, port, AGAIN, time.monotonic() + AGAIN, mine=False)
+
+
+def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) -> list[int]:
+    """Signs, and waits until all have; the ranks of those that have not when it is too late."""
+    with _still_there():
+        store.set(f"{what}/{rank}", "1")
+        while not store.check([f"{what}/{q}" for q in range(size)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    return unsigned(store, what, size)
+
+
+def unsigned(store: dist.Store, what: str, size: int) -> list[int]:
+    """The ranks of those that have not signed yet."""
+    with _still_there():
+        return [q for q in range(size) if not store.check([f"{what}/{q}"])]
+
+
+@contextmanager
+def _still_there() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise WorkerError(
+            "the meeting place is gone: worker 0, or who started it, has ended; its own last lines say why"
+        ) from error
+
+
+def named(ranks: Sequence[int]) -> str:
+    return ", ".join(f"worker {q}" for q in ranks)
+
+
+def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
+    """What came of the work in a thread of its own, one thing, or nothing if it still goes on.
+
+    A RuntimeError is what torch.distributed says of its peers; anything else is raised.
+    """
+    answer: list[T | RuntimeError] = []
+    wrong: list[Exception] = []
+
+    def body() -> None:
+        try:
+            answer.append(work())
+        except RuntimeError as error:
+            answer.append(error)
+        except Exception as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=body, daemon=True, name="meets the others")
+    thread.start()
+    thread.join(max(0.1, seconds))
+    if wrong:
+        raise wrong[0]
+    return answer
+
+
+def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float, mine: bool) -> dist.Store:
+    """``mine``: this worker keeps it."""
     failure = _knock(host, None if mine else port, deadline)
     if failure:
         raise WorkerError(f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
-    answer: list[Any] = []
 
-    def connect() -> None:
-        try:
-            limit = timedelta(seconds=timeout)
-            answer.append(dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False))
-        except RuntimeError as error:
-            answer.append(error)
+    def store() -> dist.Store:
+        limit = timedelta(seconds=timeout)
+        return dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False)
 
-    opening = threading.Thread(target=connect, daemon=True, name="opens the store")
-    opening.start()
-    opening.join(max(0.1, deadline - time.monotonic()))
+    answer = within(deadline - time.monotonic(), store)
     if answer and not isinstance(answer[0], RuntimeError):
-        return answer[0]
+        # The restart count keeps an earlier attempt's arrivals and addresses from being taken for this one's.
+        return dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", answer[0])
     if mine and answer and "EADDRINUSE" in str(answer[0]):
         raise WorkerError(f"port {port} of this machine is taken: give another MASTER_PORT (torchrun: --master-port)")
     reason = str(answer[0]).strip().splitlines()[0] if answer else "what listens there does not answer"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import torch.distributed as dist
 from torch import Tensor
 
+from isthmus.comm.connect import connect
 from isthmus.comm.ledger import Where
-from isthmus.comm.meet import meet
+from isthmus.comm.meet import meet, reopen
 from isthmus.comm.transport import Pending, Transport
 from isthmus.errors import WorkerError
 
@@ -19,17 +22,14 @@ class Processes(Transport):
 
     def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0):
         super().__init__(rank, size, timeout)
+        deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
         self.store = meet(rank, size, host, port, timeout)
-        try:
-            limit = timedelta(seconds=timeout)
+
+        def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
             self.apart = dist.new_group(timeout=limit)  # its own connections
-        except RuntimeError as error:
-            why = str(error).splitlines()[0][:200]
-            raise WorkerError(
-                f"worker {rank} of {size} met the others, but cannot connect to them ({why}): see that none has ended, "
-                "and set GLOO_SOCKET_IFNAME to an interface that the other machines reach (`ip address` lists them)"
-            ) from error
+
+        connect(rank, size, self.store, partial(reopen, rank, size, host, port), link, timeout, deadline)
         self.sequence = 0
 
     def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:

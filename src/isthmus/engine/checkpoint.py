@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from isthmus.engine.config import changes
 from isthmus.engine.disk import writing
 from isthmus.errors import InputError
 from isthmus.partition.files import sync_folder
@@ -112,12 +113,11 @@ def restore(
 ) -> tuple[Progress, dict[str, Tensor], int]:
     """Puts a checkpoint into model and optimizer; its progress, its best weights and how many workers it had."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
-    for name, value in identity.items():
-        if state["identity"].get(name) != value:
-            raise InputError(
-                f"{run} was begun with {name} = {state['identity'].get(name)!r}, not {value!r}: "
-                f"resume with the same options, or start another run with --out"
-            )
+    if changed := changes(state["identity"], identity):
+        raise InputError(
+            f"{run} was begun otherwise: {', '.join(changed)}: resume with the same options, or start another run with "
+            "another --out"
+        )
     model.load_state_dict(weights)
     optimizer.load_state_dict(_unflatten(tensors, state["optimizer"]))
     return Progress(**state["progress"]), best, state["workers"]

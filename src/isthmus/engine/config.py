@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -74,3 +75,26 @@ class TrainConfig:
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
         return TrainConfig(**{**values, "model": ModelConfig(**values["model"])})
+
+
+def flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """{"model": {"hidden": 8}} → {"model.hidden": 8}."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        found |= flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
+    return found
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two sets of options, in words.
+
+    An option that only one of them has, as those of another recipe, is named only if nothing else differs.
+    """
+    one, other = flat(before), flat(now)
+    differ = [name for name in {**one, **other} if name not in one or name not in other or one[name] != other[name]]
+    shared = [name for name in differ if name in one and name in other]
+    return [f"{name} was {_word(one, name)} and is {_word(other, name)} now" for name in shared or differ]
+
+
+def _word(options: Mapping[str, Any], name: str) -> str:
+    return str(options.get(name, "not there"))

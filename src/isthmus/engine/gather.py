@@ -1,4 +1,4 @@
-"""Rows brought to worker 0 by original id, whoever owns them."""
+"""Rows brought to worker 0 by node, whoever owns them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from isthmus.comm import Transport, Where
-from isthmus.engine.predictions import Column
+from isthmus.engine.predictions import Column, Known
 
 WHERE = Where("predictions", "gather", 0)
 
 
 class OwnRows:
-    """What a worker computed of its n inner nodes: logits [n, C] and embeddings [n, H]."""
+    """What a worker knows of its n inner nodes."""
 
-    def __init__(self, nodes: np.ndarray, logits: Tensor, embeddings: Tensor, transport: Transport):
-        self.logits, self.embeddings, self.transport = logits, embeddings, transport
+    def __init__(self, nodes: np.ndarray, known: Known, transport: Transport):
+        self.known, self.transport = known, transport
         self.order = np.argsort(nodes)
         self.ranked = nodes[self.order]
 
@@ -29,17 +29,16 @@ class OwnRows:
         """
         first = np.searchsorted(self.ranked, ids, "left")
         mine = np.flatnonzero(first < np.searchsorted(self.ranked, ids, "right"))
-        local = torch.from_numpy(self.order[first[mine]])
-        logits, embeddings = self.logits[local], self.embeddings[local]
+        known = self.known.take(torch.from_numpy(self.order[first[mine]]))
         places = _to_first(torch.from_numpy(mine), self.transport)
         block = {}
         for column in columns:
-            pieces = _to_first(column.of(logits, embeddings), self.transport)
+            pieces = _to_first(column.of(known), self.transport)
             if self.transport.rank == 0:
                 whole = torch.empty(len(ids), *column.shape, dtype=column.dtype)
                 for place, piece in zip(places, pieces, strict=True):
                     whole[place] = piece
-                block[column.name] = whole.numpy()
+                block[column.name] = column.values(whole)
         return block
 
 

@@ -20,16 +20,28 @@ from torch import Tensor, nn
 from isthmus.comm import Transport, Where
 from isthmus.engine import step
 from isthmus.engine.gather import OwnRows
-from isthmus.engine.predictions import SUFFIXES, WHAT, Arrays, Column, Table, block_rows, columns, pyarrow, targets
+from isthmus.engine.listed import read_nodes
+from isthmus.engine.predictions import (
+    SUFFIXES,
+    WHAT,
+    Arrays,
+    Column,
+    Known,
+    Table,
+    as_bytes,
+    block_rows,
+    columns,
+    id_column,
+    pyarrow,
+    targets,
+)
 from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
 from isthmus.engine.trained import Trained
 from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
-from isthmus.graph.text import read_matrix
 from isthmus.local import Policy
 from isthmus.nn.models import Model
 from isthmus.partition import Book, shares
-from isthmus.partition.book import HEADERS
 from isthmus.partition.files import check_free, files_at_once
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
@@ -45,7 +57,7 @@ class PredictConfig:
     """Its suffix chooses the format: .npy or .parquet."""
     what: tuple[str, ...] = ("class", "score")
     nodes: str | None = None
-    """A text file with one original id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
+    """A text file with one id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
     overwrite: bool = False
 
     def __post_init__(self) -> None:
@@ -60,18 +72,17 @@ class PredictConfig:
     def parquet(self) -> bool:
         return Path(self.out).suffix == ".parquet"
 
-    @property
-    def targets(self) -> list[Path]:
-        return targets(Path(self.out), self.what)
+    def targets(self, book: Book) -> list[Path]:
+        return targets(Path(self.out), self.what, ids=book.has_ids)
 
 
 def check_files(asked: PredictConfig, book: Book) -> np.ndarray | None:
-    """Refuses outputs that cannot be written and nodes that are not there; the ids asked for, None for all."""
-    check_free(asked.targets, replace=asked.overwrite)
+    """Refuses outputs that cannot be written and nodes that are not there; the nodes asked for, None for all."""
+    check_free(asked.targets(book), replace=asked.overwrite)
     check_writable(Path(asked.out).parent)
     if asked.parquet:
         pyarrow()
-    return None if asked.nodes is None else read_nodes(Path(asked.nodes), book.nodes)
+    return None if asked.nodes is None else read_nodes(Path(asked.nodes), book)
 
 
 def predict(
@@ -93,7 +104,7 @@ def predict(
     trained = Trained.read(asked.run)
     trained.check(book)
     parts = shares(book, transport.size)[transport.rank]
-    ids = check_files(asked, book) if transport.rank == 0 else None
+    nodes = check_files(asked, book) if transport.rank == 0 else None
     net = trained.model(book, model)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     book.verify_checksums(parts)
@@ -101,8 +112,12 @@ def predict(
     view = Views.of(book, config, policy or Policy(), transport, dense).scored[-1]
     logits, embeddings = _forward(net, view, trained.best_step, last)
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)
-    own = OwnRows(view.graph.nodes.numpy(), logits, embeddings, transport)
-    rows = _write(own, chosen, asked, book.nodes, ids, progress or (lambda done, total: None))
+    names = torch.empty(len(logits), 0)
+    if book.has_ids:
+        ids = np.concatenate([book.ids(k) for k in parts])
+        names, chosen = as_bytes(ids), [id_column(ids.dtype), *chosen]
+    own = OwnRows(view.graph.nodes.numpy(), Known(logits, embeddings, names), transport)
+    rows = _write(own, chosen, asked, book, nodes, progress or (lambda done, total: None))
     memory = float(over_workers([memory_peak_bytes()], transport).sum())
     return {
         "run": asked.run,
@@ -111,34 +126,10 @@ def predict(
         "step": trained.best_step,
         "rows": rows,
         "what": list(asked.what),
-        "files": [str(path) for path in asked.targets],
+        "files": [str(path) for path in asked.targets(book)],
         "seconds": round(time.perf_counter() - begun, 6),
         "memory_peak_bytes": round(memory),
     }
-
-
-def read_nodes(path: Path, count: int) -> np.ndarray:
-    """The ids in a file, int64 [L], each of 0 … count − 1."""
-    if path.suffix == ".npy":
-        try:
-            with HEADERS:
-                ids = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} is not a readable array ({error}): give one of ids, or a text file") from None
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise InputError(f"{path} holds {ids.dtype} of shape {list(ids.shape)}: give a list of whole numbers")
-    else:
-        ids = read_matrix(path, np.int64, names=["node"])
-        if ids.shape[1] > 1:
-            raise InputError(f"{path} has {ids.shape[1]} numbers in a line: give one id per line")
-        ids = ids.reshape(-1)
-    if not len(ids):
-        raise InputError(f"{path} names no node: give at least one id, or leave --nodes out for all")
-    strange = np.flatnonzero((ids < 0) | (ids >= count))
-    if len(strange):
-        where = f"{path}: number {strange[0] + 1} of the list is {ids[strange[0]]}"
-        raise InputError(f"{where}, but the nodes are 0 to {count - 1}: correct it or leave it out")
-    return ids
 
 
 def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:
@@ -163,36 +154,36 @@ def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> t
 
 
 def _write(
-    rows: OwnRows, chosen: list[Column], asked: PredictConfig, nodes: int, ids: np.ndarray | None, progress: Progress
+    rows: OwnRows, chosen: list[Column], asked: PredictConfig, book: Book, nodes: np.ndarray | None, progress: Progress
 ) -> int:
     """Writes the rows of all nodes, or of those that worker 0 was given, block by block; returns how many."""
-    transport, size = rows.transport, block_rows(chosen)
+    transport, size, total = rows.transport, block_rows(chosen), book.nodes
     if asked.nodes is not None:
-        nodes = int(transport.all_reduce(torch.tensor([0 if ids is None else len(ids)]), WANTED))
+        total = int(transport.all_reduce(torch.tensor([0 if nodes is None else len(nodes)]), WANTED))
 
     def blocks() -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        for start in range(0, nodes, size):
-            end = min(start + size, nodes)
-            block = np.arange(start, end) if asked.nodes is None else _from_first(ids, start, end, transport)
+        for start in range(0, total, size):
+            end = min(start + size, total)
+            block = np.arange(start, end) if asked.nodes is None else _from_first(nodes, start, end, transport)
             yield block, rows.gather(block, chosen)
-            progress(end, nodes)
+            progress(end, total)
 
     if transport.rank != 0:
         for _ in blocks():
             pass  # every row of it goes to worker 0
-        return nodes
+        return total
     try:
-        with files_at_once(asked.targets, replace=asked.overwrite) as paths:
-            file = (Table if asked.parquet else Arrays)(paths, chosen, nodes)
+        with files_at_once(asked.targets(book), replace=asked.overwrite) as paths:
+            file = (Table if asked.parquet else Arrays)(paths, chosen, total)
             for block, values in blocks():
                 file.append(block, values)
             file.close()
     except OSError as error:
         raise InputError(f"cannot write {asked.out} ({error}): check the free space, or give another --out") from error
-    return nodes
+    return total
 
 
-def _from_first(ids: np.ndarray | None, start: int, end: int, transport: Transport) -> np.ndarray:
-    """Worker 0's ids of these rows, on every worker."""
-    mine = np.empty(0, np.int64) if ids is None else ids[start:end].astype(np.int64)
+def _from_first(nodes: np.ndarray | None, start: int, end: int, transport: Transport) -> np.ndarray:
+    """Worker 0's nodes of these rows, on every worker."""
+    mine = np.empty(0, np.int64) if nodes is None else nodes[start:end].astype(np.int64)
     return torch.cat(transport.all_gather(torch.from_numpy(mine), WANTED)).numpy()

@@ -1,4 +1,7 @@
-"""What can be said of every node, as columns; and the files they are written to, front to back."""
+"""What can be said of every node, as columns; and the files they are written to, front to back.
+
+What the source itself calls a node is a column too, ``id``; it travels as bytes, since it may be a word.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,27 @@ SUFFIXES = (".npy", ".parquet")
 
 
 @dataclass(frozen=True)
+class Known:
+    """Of k nodes: logits [k, C], embeddings [k, H], and ids as bytes [k, B] (B = 0 where the source has none)."""
+
+    logits: Tensor
+    embeddings: Tensor
+    ids: Tensor
+
+    def take(self, rows: Tensor) -> Known:
+        return Known(self.logits[rows], self.embeddings[rows], self.ids[rows])
+
+
+@dataclass(frozen=True)
 class Column:
-    """One number per node, or `width` of them, made from logits [k, C] and embeddings [k, H]."""
+    """One number per node, or `width` of them, made from what is known of it."""
 
     name: str
     dtype: torch.dtype
     width: int | None
-    make: Callable[[Tensor, Tensor], Tensor]
+    make: Callable[[Known], Tensor]
+    written: np.dtype | None = None
+    """What its bytes are, if they are not numbers that travel as they are."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,8 +53,21 @@ class Column:
     def row_bytes(self) -> int:
         return (self.width or 1) * self.dtype.itemsize
 
-    def of(self, logits: Tensor, embeddings: Tensor) -> Tensor:
-        return self.make(logits, embeddings).to(self.dtype).contiguous()
+    @property
+    def kind(self) -> np.dtype:
+        """Of what is written."""
+        return self.written or torch.empty(0, dtype=self.dtype).numpy().dtype
+
+    @property
+    def written_shape(self) -> tuple[int, ...]:
+        return self.shape if self.written is None else ()
+
+    def of(self, known: Known) -> Tensor:
+        return self.make(known).to(self.dtype).contiguous()
+
+    def values(self, whole: Tensor) -> np.ndarray:
+        """What is written, [k] or [k, width], of what has arrived."""
+        return whole.numpy() if self.written is None else whole.numpy().view(self.written)[:, 0]
 
 
 def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, one_score: bool) -> list[Column]:
@@ -49,17 +79,27 @@ def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, on
     """
     real = torch.float32
     chances = torch.sigmoid if multilabel else (lambda logits: logits.softmax(1))
-    scores = Column("scores", real, classes, lambda z, e: chances(z))
+    scores = Column("scores", real, classes, lambda known: chances(known.logits))
     if multilabel:
-        said = Column("class", torch.uint8, classes, lambda z, e: z > 0)
+        said = Column("class", torch.uint8, classes, lambda known: known.logits > 0)
     else:
-        said = Column("class", torch.int64, None, lambda z, e: z.argmax(1))
+        said = Column("class", torch.int64, None, lambda known: known.logits.argmax(1))
     if one_score and not multilabel:
-        score = Column("score", real, None, lambda z, e: chances(z).amax(1))
+        score = Column("score", real, None, lambda known: chances(known.logits).amax(1))
     else:
         score = Column("score", real, classes, scores.make)
-    known = (said, score, scores, Column("embedding", real, hidden, lambda z, e: e))
-    return [column for name in what for column in known if column.name == name]
+    all_of_them = (said, score, scores, Column("embedding", real, hidden, lambda known: known.embeddings))
+    return [column for name in what for column in all_of_them if column.name == name]
+
+
+def id_column(kind: np.dtype) -> Column:
+    """What the source calls each node: integers or words."""
+    return Column("id", torch.uint8, kind.itemsize, lambda known: known.ids, kind)
+
+
+def as_bytes(ids: np.ndarray) -> Tensor:
+    """[k] of any kind → uint8 [k, B]."""
+    return torch.from_numpy(np.array(ids).view(np.uint8).reshape(len(ids), ids.dtype.itemsize))
 
 
 def block_rows(chosen: Sequence[Column]) -> int:
@@ -67,11 +107,19 @@ def block_rows(chosen: Sequence[Column]) -> int:
     return max(1, BLOCK_BYTES // sum(column.row_bytes for column in chosen))
 
 
-def targets(out: Path, what: Sequence[str]) -> list[Path]:
-    """The files that hold the columns: one Parquet file, or an array each, STEM.class.npy and so on if several."""
-    if out.suffix == ".parquet" or len(what) == 1:
+def targets(out: Path, what: Sequence[str], ids: bool) -> list[Path]:
+    """The files that hold the columns: one Parquet file, or an array each, STEM.class.npy and so on if several.
+
+    With `ids`, STEM.id.npy comes first.
+    """
+    if out.suffix == ".parquet":
         return [out]
-    return [out.with_name(f"{out.stem}.{name}.npy") for name in what]
+    arrays = [out] if len(what) == 1 else [_beside(out, name) for name in what]
+    return [_beside(out, "id"), *arrays] if ids else arrays
+
+
+def _beside(out: Path, name: str) -> Path:
+    return out.with_name(f"{out.stem}.{name}.npy")
 
 
 class Arrays:
@@ -79,7 +127,7 @@ class Arrays:
 
     def __init__(self, paths: Sequence[Path], chosen: Sequence[Column], rows: int):
         self.files = {
-            column.name: ArrayFile(path, _numpy(column), (rows, *column.shape))
+            column.name: ArrayFile(path, column.kind, (rows, *column.written_shape))
             for path, column in zip(paths, chosen, strict=True)
         }
 
@@ -110,8 +158,8 @@ class Table:
         self.file.close()
 
     def _kind(self, column: Column) -> Any:
-        number = self.arrow.from_numpy_dtype(_numpy(column))
-        return number if column.width is None else self.arrow.list_(number, column.width)
+        one = self.arrow.string() if column.kind.kind == "U" else self.arrow.from_numpy_dtype(column.kind)
+        return self.arrow.list_(one, column.width) if column.written_shape else one
 
     def _array(self, values: np.ndarray) -> Any:
         flat = self.arrow.array(values.reshape(-1))
@@ -127,7 +175,3 @@ def pyarrow() -> tuple[Any, Any]:
             "Parquet needs pyarrow: pip install 'isthmus[parquet]', or give an --out that ends in .npy"
         ) from None
     return pyarrow, pyarrow.parquet
-
-
-def _numpy(column: Column) -> np.dtype:
-    return torch.empty(0, dtype=column.dtype).numpy().dtype

@@ -26,7 +26,7 @@ def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
     arrays: dict[str, np.ndarray | None] = {
         "indptr": graph.indptr, "indices": graph.indices, "y": graph.y, "train_mask": graph.train_mask,
         "val_mask": graph.val_mask, "test_mask": graph.test_mask,
-        "edge_attr": graph.edge_attr, "node_type": graph.node_type,
+        "edge_attr": graph.edge_attr, "node_type": graph.node_type, "ids": graph.ids,
     }  # fmt: skip
     if isinstance(graph.x, SparseRows):
         arrays |= {"x_indptr": graph.x.indptr, "x_indices": graph.x.indices, "x_data": graph.x.data}
@@ -81,7 +81,7 @@ def open_graph(folder: str | os.PathLike) -> Graph:
     return Graph(
         arrays["indptr"], arrays["indices"], x, arrays["y"], train, val, test,
         about["num_classes"], about["name"], about["symmetric"], arrays.get("edge_attr"), arrays.get("node_type"),
-        tuple(about["notes"]),
+        tuple(about["notes"]), arrays.get("ids"),
     )  # fmt: skip
 
 

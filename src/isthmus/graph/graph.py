@@ -61,6 +61,7 @@ class Graph:
     edge_attr: np.ndarray | None = None  # [E] or [E, D], in the order of `indices`
     node_type: np.ndarray | None = None  # int [N]
     notes: tuple[str, ...] = field(default=())  # what the reader mended, for the user to see
+    ids: np.ndarray | None = None  # [N] integers or words, what the source calls its nodes; None: 0 … N − 1
 
     @property
     def num_nodes(self) -> int:

@@ -28,6 +28,7 @@ class RawGraph:
     edge_attr: np.ndarray | None = None  # [E] or [E, D]
     node_type: np.ndarray | None = None  # [N]
     notes: tuple[str, ...] = ()
+    ids: np.ndarray | None = None  # [N] integers or words, all different
 
 
 def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False) -> Graph:
@@ -54,8 +55,10 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
             raise InputError(check.one_directional(*csr.missing_reverses(structure)))
         if undirected:
             notes.append(f"reverses added: {given:,} edges given, {len(structure.indices):,} in both directions")
-        elif structure.duplicates:
-            notes.append(f"{structure.duplicates:,} duplicate edges merged")
+        if structure.duplicates:
+            # Every edge has its reverse by now, so that each of several equal ones is counted twice.
+            also = " (an edge and its reverse are the same)" if undirected else ""
+            notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
         if structure.self_loops:
             notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (models add their own)")
     if edge_attr is not None:
@@ -63,5 +66,5 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge
     return Graph(
         structure.indptr, structure.indices, x, y, train, val, test, num_classes, raw.name, structure.symmetric,
-        edge_attr, node_type, tuple(notes),
+        edge_attr, node_type, tuple(notes), raw.ids,
     )  # fmt: skip

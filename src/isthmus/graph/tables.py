@@ -1,6 +1,7 @@
 """Reader of a folder with ``edges`` and ``nodes`` as Parquet or CSV files.
 
-Node k is the k-th row of the nodes file; ids may be any distinct integers or words, and edges name nodes by them.
+Node k is the k-th row of the nodes file; ids may be any distinct integers or words, and edges name nodes by them. They
+stay with the graph, for predictions to be joined back by.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def read_tables(folder: Path) -> RawGraph:
     x = nodes.numbers(features)
     named = "id" in nodes.names
     src, dst = edges.keys("src", named), edges.keys("dst", named)
-    if named:
-        ids = nodes.keys("id", True)
+    ids = nodes.keys("id", True) if named else None
+    if ids is not None:
         src = _positions(ids, src, nodes.path, edges.path, "src")
         dst = _positions(ids, dst, nodes.path, edges.path, "dst")
     masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in ("train", "val", "test")}
@@ -71,6 +72,7 @@ def read_tables(folder: Path) -> RawGraph:
         test_mask=masks["test"],
         name=folder.resolve().name,
         edge_attr=attr[:, 0] if attr is not None and attr.shape[1] == 1 else attr,
+        ids=ids,
     )
 
 

@@ -137,10 +137,8 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 def _parts(asked: Plan, source: str, folder: Path, cut: Cut | None) -> Book:
     """The parts that all runs share: the source itself, or those made of it inside the folder, once."""
-    parts = Path(source) if is_parts_folder(source) else folder / "parts"
-    if not is_parts_folder(parts):
-        if cut is None:
-            raise InputError(f"{source} is not a parts folder: make one with `isthmus partition`")
+    parts = Path(source) if cut is None or is_parts_folder(source) else folder / "parts"
+    if cut is not None and not is_parts_folder(parts):
         cut(parts, asked.workers or DEFAULT_WORKERS)
     book = Book.read(parts)
     if asked.workers not in (None, book.num_parts):

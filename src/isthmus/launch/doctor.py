@@ -50,7 +50,7 @@ def examine() -> list[Finding]:
         Finding("torch", torch.__version__),
         native_core(),
         _metis(),
-        Finding("threads", str(threads_for(1, None)), "shared out among the workers of a machine; --threads sets them"),
+        _threads(),
         _backend(),
         _launcher(),
         _ports(),
@@ -81,6 +81,16 @@ def _metis() -> Finding:
     if not metis.available():
         return Finding("metis", "missing", "only random, blocks and ldg can cut graphs: pip install pymetis", True)
     return Finding("metis", f"pymetis {metadata.version('pymetis')}")
+
+
+def _threads() -> Finding:
+    """Every command sets the threads of its workers itself."""
+    place, told = detect(), os.environ.get("OMP_NUM_THREADS")
+    if place is None:
+        value, advice = str(threads_for(1, None)), "shared out among the workers of a machine; "
+    else:
+        value, advice = f"{threads_for(place.local_size, place.threads)} per worker", ""
+    return Finding("threads", value, f"{advice}--threads sets them" + (", OMP_NUM_THREADS does not" if told else ""))
 
 
 def _backend() -> Finding:

@@ -19,6 +19,7 @@ from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.survive import survive
 from isthmus.partition import Book, is_parts_folder, shares
+from isthmus.partition.book import MAKE
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
@@ -103,10 +104,7 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
     if place.restarted and job.out is not None and (Path(job.out) / "config.json").exists():
         job = replace(job, resume=True)
     if not given and job.out is None:
-        raise InputError(
-            f"{source} is not a parts folder: cut it first with `isthmus partition`, "
-            "or give an --out that all workers can read"
-        )
+        raise InputError(f"{source} is not a parts folder: {MAKE}; or give an --out that all workers can read")
     if place.rank == 0 and job.kind == "train":
         job = replace(job, out=job.out or str(free_folder(Path("runs"))))
         check_folder(Path(str(job.out)), job.resume)
@@ -125,10 +123,8 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
 
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:
     """The parts folder: the source itself, or one made of it inside the run folder."""
-    if given:
-        return source
-    if cut is None:
-        raise InputError(f"{source} is not a parts folder: make one with `isthmus partition`")
+    if given or cut is None:
+        return str(Book.read(source).folder)  # what is no parts folder is refused
     folder = Path(str(job.out)) / "parts"
     if not (job.resume and is_parts_folder(folder)):
         cut(folder, count)

@@ -45,4 +45,5 @@ def assemble(book: Book) -> Graph:
         symmetric=book.symmetric,
         edge_attr=None if attributes[0] is None else np.concatenate(attributes)[order],
         node_type=None if parts[0].node_type is None else whole("node_type"),
+        ids=whole("ids") if book.has_ids else None,
     )

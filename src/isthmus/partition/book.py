@@ -22,6 +22,7 @@ VERSION = 1
 HEADERS = (
     threading.Lock()
 )  # numpy reads them with ast, which fails in two threads of Python 3.11 (workers may be threads)
+MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
 _MEND = f"copy the folder again, or {_AGAIN}"
 
@@ -76,6 +77,7 @@ class Part:
     inner_edge_attr: np.ndarray | None = None
     halo_edge_attr: np.ndarray | None = None
     node_type: np.ndarray | None = None
+    ids: np.ndarray | None = None  # [n] integers or words: what the source calls the inner nodes
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Book:
         path = Path(folder)
         content = _read_json(path)
         if content.get("format") != FORMAT:
-            raise InputError(f"{path} is not a parts folder: make one with `isthmus partition`")
+            raise InputError(f"{path} is not a parts folder: {MAKE}")
         if not isinstance(content.get("version"), int) or content["version"] > VERSION:
             raise InputError(
                 f"{path} has format version {content.get('version')}, this isthmus reads up to {VERSION}: "
@@ -136,6 +138,11 @@ class Book:
     @property
     def num_parts(self) -> int:
         return len(self.parts)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the source has names of its own for its nodes."""
+        return "ids.npy" in self.parts[0].files
 
     def __repr__(self) -> str:
         quality = f"{self.quality['cut_share']:.1%} of {self.edges:,} edges cut"
@@ -163,6 +170,8 @@ class Book:
             **dict.fromkeys(("halo_ptr", "send_ptr"), self.num_parts + 1),
             **{"inner_indices": info.inner_edges, "halo_indices": info.halo_edges},
         }
+        if self.has_ids:
+            expected["ids"] = info.inner
         if len(arrays.get("send_ptr", ())):
             expected["send_rows"] = int(arrays["send_ptr"][-1])
         for name, rows in expected.items():
@@ -170,6 +179,10 @@ class Book:
                 path = self._path(index, f"{name}.npy")
                 raise InputError(f"{path} does not have the {rows:,} rows that the book says: {_AGAIN}")
         return Part(index=index, **arrays)
+
+    def ids(self, index: int) -> np.ndarray:
+        """What the source calls the inner nodes of a part, memory-mapped; only where it `has_ids`."""
+        return self._array(index, "ids.npy")
 
     @property
     def fingerprint(self) -> str:
@@ -226,7 +239,8 @@ def is_parts_folder(folder: str | os.PathLike[str]) -> bool:
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / "book.json"
     if not path.is_file():
-        raise InputError(f"{folder} is not a parts folder (no book.json): make one with `isthmus partition`")
+        what = "is not a parts folder (no book.json)" if folder.exists() else "does not exist, a parts folder is needed"
+        raise InputError(f"{folder} {what}: {MAKE}")
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:

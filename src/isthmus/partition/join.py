@@ -102,7 +102,7 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _inner_rows(parts: Sequence[Part]) -> dict[str, Any]:
     """All that there is one of per inner node."""
     names = ["nodes", "degree", "x", "y", "train_mask", "val_mask", "test_mask"]
-    names += ["node_type"] if parts[0].node_type is not None else []
+    names += [name for name in ("node_type", "ids") if getattr(parts[0], name) is not None]
     joined: dict[str, Any] = {}
     for name in names:
         pieces = [getattr(part, name) for part in parts]

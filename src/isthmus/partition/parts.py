@@ -153,8 +153,9 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
     put("y", graph.y[nodes], np.uint8 if graph.multilabel else np.int64)
     for name, mask in _masks(graph).items():
         put(f"{name}_mask", mask[nodes], bool)
-    if graph.node_type is not None:
-        put("node_type", graph.node_type[nodes], graph.node_type.dtype)
+    for name, of_node in (("node_type", graph.node_type), ("ids", graph.ids)):
+        if of_node is not None:
+            put(name, of_node[nodes], of_node.dtype)
 
     boundary = np.zeros(last - first, bool)
     for rows in send:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.engine.config import flat
 from isthmus.report.run import Run
 
 BASELINE = "vanilla"
@@ -59,18 +60,11 @@ def overview(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def options(runs: Sequence[Run]) -> list[Option]:
     """Every option of any run; those that differ come first."""
-    flat = [_flat(run.config) for run in runs]
-    names = dict.fromkeys(name for config in flat for name in config)
-    found = [Option(name, [config.get(name) for config in flat]) for name in names]
+    written = [{name: _text(value) for name, value in flat(run.config).items()} for run in runs]
+    names = dict.fromkeys(name for config in written for name in config)
+    found = [Option(name, [config.get(name) for config in written]) for name in names]
     return sorted(found, key=lambda option: not option.differs)
 
 
-def _flat(content: dict[str, Any], before: str = "") -> dict[str, str]:
-    """{"model": {"hidden": 8}} → {"model.hidden": "8"}."""
-    flat: dict[str, str] = {}
-    for name, value in content.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{before}{name}.")
-        else:
-            flat[before + name] = value if isinstance(value, str) else json.dumps(value)
-    return flat
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
@@ -71,8 +72,10 @@ def write_page(text: str, out: Path) -> None:
         building.write_bytes(text.encode("utf-8", "replace"))  # json may hold halves of characters
         building.replace(out)
     except OSError as error:
-        building.unlink(missing_ok=True)
-        raise InputError(f"cannot write {out} ({error.strerror}): give another --out") from error
+        with suppress(OSError):  # where nothing can be written, nothing can be removed either
+            building.unlink()
+        lacks = "" if out.parent.is_dir() else f"make the folder {out.parent}, or "
+        raise InputError(f"cannot write {out} ({error.strerror}): {lacks}give another --out") from error
 
 
 def _policy(script: str) -> str:

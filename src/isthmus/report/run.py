@@ -33,7 +33,7 @@ class WorkerLog:
     bytes: dict[Link, float] = field(default_factory=_zeros)  # sent, of all steps
     rows: dict[int, float] = field(default_factory=dict)  # step → rows sent
     age: dict[int, tuple[float, float]] = field(default_factory=dict)  # step → (mean, max), in steps
-    hidden: list[float] = field(default_factory=list)  # share of each step's transfer that computing covered
+    hidden: list[float] = field(default_factory=list)  # of each step: share of the transfers' time without a wait
 
     @property
     def steps(self) -> int:
@@ -151,9 +151,10 @@ class Run:
 
     @property
     def hidden(self) -> float | None:
-        """Share of the transfer that computing covered, over workers and steps."""
+        """Transfers hidden: share of the time that they were under way in which no worker waited for them."""
         known = [value for worker in self.workers for value in worker.hidden]
-        return statistics.fmean(known) if known else None
+        noted = self.noted("hidden")
+        return statistics.fmean(known) if noted is None and known else noted
 
     @cached_property
     def rows_sent(self) -> list[tuple[float, float]]:

@@ -26,7 +26,7 @@ def glance(runs: Sequence[Run]) -> str:
         "median step": [duration(row["step_seconds"]) for row in rows],
         "speed-up": [_times(row["speed_up"]) for row in rows] if len(rows) > 1 else [],
         "sent per step": [size(row["bytes_per_step"]) for row in rows],
-        "transfer hidden": [share(row["hidden"]) for row in rows],
+        "transfers hidden": [share(row["hidden"]) for row in rows],
         "memory, all workers": [size(row["memory_peak_bytes"]) for row in rows],
         "workers": [NONE if row["workers"] is None else escape(row["workers"]) for row in rows],
         "steps": [count(row["steps"]) for row in rows],

@@ -1,0 +1,60 @@
+"""How workers that have met connect with each other: all of them within the limit, or the error says who did not.
+
+gloo waits for each peer by itself, as long as the limit each time, and its errors name no worker. So it connects in a
+thread that is waited for until the deadline, and signs at the store tell how far the others have come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch.distributed as dist
+
+from isthmus.comm.meet import named, signed, unsigned, within
+from isthmus.errors import WorkerError
+
+GRACE = 5.0  # seconds for connecting, at most the limit, if the last worker arrived just in time
+_TRYING, _DONE = "connecting", "connected"
+_INTERFACE = "set GLOO_SOCKET_IFNAME to an interface that the other machines reach (`ip address` lists them)"
+
+
+def connect(
+    rank: int,
+    size: int,
+    store: dist.Store,
+    reopen: Callable[[], dist.Store],
+    link: Callable[[], None],
+    timeout: float,
+    deadline: float,
+) -> None:
+    """Calls ``link``, which connects with all others, and returns when every worker has done so.
+
+    ``reopen`` gives another connection to the store: while ``link`` waits there, nobody else can use this one.
+    """
+    who, deadline = f"worker {rank} of {size}", max(deadline, time.monotonic() + min(timeout, GRACE))
+
+    def work() -> None:
+        store.set(f"{_TRYING}/{rank}", "1")
+        link()
+
+    answer = within(deadline - time.monotonic(), work)
+    if answer and isinstance(answer[0], RuntimeError):
+        with suppress(RuntimeError):
+            store.delete_key(f"{_TRYING}/{rank}")  # it is this worker that the others will miss
+        why = str(answer[0]).splitlines()[0][:200]
+        raise WorkerError(
+            f"{who} met the others, but cannot connect to them ({why}): see that none has ended, and {_INTERFACE}"
+        ) from answer[0]
+    absent = signed(store, _DONE, rank, size, deadline) if answer else _unconnected(rank, size, reopen())
+    if absent or not answer:
+        raise WorkerError(
+            f"{who} met the others, but {named(absent) or 'it'} did not connect within {timeout:g} s: look at that "
+            f"worker's own last lines; if it is alive, {_INTERFACE}"
+        )
+
+
+def _unconnected(rank: int, size: int, store: dist.Store) -> list[int]:
+    """Those that do not even try; if all do, those that have not succeeded."""
+    return unsigned(store, _TRYING, size) or [q for q in unsigned(store, _DONE, size) if q != rank]
