@@ -111,7 +111,7 @@ class LocalGraph:
         (int64 [m], e.g. `read`): make these rows alone, [m, F].
         """
         self._check_rows(x)
-        if only is not None and self.edges.inner is not self.whole.inner:
+        if only is not None and self.edges.inner is not self.whole.inner:  # to part few edges costs more than it saves
             return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
@@ -168,18 +168,16 @@ class LocalGraph:
         self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu), mask)
         return self._dropped.after
 
-    def may_narrow(self, x: Tensor, width: int, only: Tensor | None = None) -> bool:
-        """Whether what is made of x, ``width`` wide, may be exchanged instead of x, to make the rows ``only`` of (all).
+    def may_narrow(self, x: Tensor, width: int) -> bool:
+        """Whether what is made of x, ``width`` wide, may be exchanged instead of x.
 
         Of rows that were dropped out it may where others read them at a known later step: the owner makes them with
-        that step's mask. Rows that others keep longer they must drop out themselves, hence read as they were. It is
-        not worth it for few rows: nobody waits for rows of an earlier step, and less is computed with wide ones.
+        that step's mask. Rows that others keep longer they must drop out themselves, hence read as they were.
         """
         late = self._late(x)
         if late is None:
             return not self.is_fixed(x)
-        few = only is not None and len(only) * x.shape[1] < len(x) * width
-        return self.policy.forward.delay > 0 and width < x.shape[1] and not few and not self.is_fixed(late.before)
+        return self.policy.forward.delay > 0 and width < x.shape[1] and not self.is_fixed(late.before)
 
     def wants_as_is(self, x: Tensor) -> bool:
         """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
@@ -191,11 +189,8 @@ class LocalGraph:
 
     @property
     def read(self) -> Tensor | None:
-        """The inner rows, int64 [m], whose results are read after this pass, if making others can be saved; else None.
-
-        It cannot where inner edges are drawn: to part few edges at every step costs more than to sum them.
-        """
-        return self._read if self._read is not None and self.edges.inner is self.whole.inner else None
+        """The inner rows, int64 [m], whose results are read after this pass; None: all, or others are not saved."""
+        return self._read
 
     @property
     def edge_index(self) -> Tensor:

@@ -26,7 +26,7 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tenso
     """
     if isinstance(x, SparseMatrix):
         return graph.aggregate(linear(x, weight), norm, only=only)
-    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight), only):
+    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight)):
         return graph.aggregate(linear(x, weight), norm, of=(x, weight), only=only)
     return linear(graph.aggregate(x, norm, through=weight, only=only), weight)
 
