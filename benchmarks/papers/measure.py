@@ -108,7 +108,7 @@ def _times(run: Path) -> dict[str, float]:
 def busiest(links: Sequence[Sequence[Sequence[Any]]]) -> float:
     """The most bytes that a worker sends or receives in a mean step; links[worker][step] as in worker-K.jsonl.
 
-    Sums over all workers (peer -1) go round a ring: what a worker sends it receives as well.
+    Of sums over all workers (peer -1) a worker receives what it sends.
     """
     sent, received = [0.0] * len(links), [0.0] * len(links)
     for rank, steps in enumerate(links):
