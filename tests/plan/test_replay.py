@@ -53,6 +53,16 @@ def test_a_message_waits_for_room_at_its_reader():
     assert seconds(late, apart(2)) == pytest.approx([6.0, 6.0])
 
 
+def test_a_message_apart_queues_behind_rows():
+    """Of 3000 bytes of rows, 500 fit into the queue: half a second. Then the two share the link. Rows do not queue."""
+    traces = [
+        [Post(1, sizes), Compute(1.0), Post(2, tuple(size // 10 for size in sizes), apart=True), Wait(2)]
+        for sizes in [(0, 3000), (3000, 0)]
+    ]
+    assert seconds(traces, replace(apart(2), queue=500.0)) == pytest.approx([1.0 + 0.5 + 0.6] * 2)
+    assert seconds(traces, apart(2)) == pytest.approx([1.0 + 0.6] * 2)
+
+
 def test_messages_share_links():
     """Three senders, one reader: its link is the bottleneck. Directions do not disturb each other."""
     into_one = [[Post(1, (0, 0, 0, 0)), Wait(1)], *([[Post(1, (1000, 0, 0, 0)), Wait(1)]] * 3)]

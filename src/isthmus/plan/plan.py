@@ -25,7 +25,7 @@ from isthmus.plan.rehearse import PRELUDE, rehearse
 from isthmus.plan.replay import Site, replay
 from isthmus.plan.trace import computing, joined, steadied, steps_of
 from isthmus.plan.transfer import busiest
-from isthmus.testbed import bits_per_second
+from isthmus.testbed import bits_per_second, queue_bytes
 
 MOST_GAUGED = 8  # workers among whom messages are measured
 Tell = Callable[[str], None]
@@ -151,9 +151,11 @@ def _site(asked: Asked, workers: int) -> Site:
         raise InputError(f"{hosts} hosts but {workers} workers: give at most --hosts {workers}")
     host = [worker % hosts for worker in range(workers)]
     machine = [0] * workers if asked.testbed else host
-    link = None if asked.link is None else bits_per_second(asked.link) / 8
-    threads = threads_for(machine.count(0), asked.threads)
-    return Site(machine, host, threads_for(1, None), threads, link)
+    cores, threads = threads_for(1, None), threads_for(machine.count(0), asked.threads)
+    if asked.link is None:
+        return Site(machine, host, cores, threads)
+    rate = bits_per_second(asked.link)
+    return Site(machine, host, cores, threads, rate / 8, queue_bytes(rate))
 
 
 def _at_once(site: Site) -> int:

@@ -4,7 +4,8 @@ at a constant speed until something begins or ends.
 - A message sets out when its sender has sent it and its reader has room for it, `latency` later, and when threads at
   both ends have done the work `aside` of all messages so far. Messages of one worker to another keep their order,
   but for those that are sent apart, such as sums over workers.
-- Messages share the two directions of every host's link evenly; those inside a host only meet its cores.
+- Messages share the two directions of every host's link evenly; those inside a host only meet its cores. One that is
+  sent apart still queues at the link behind what others have put there.
 - Workers that compute, and the threads that move their bytes, share the cores of their machine: who asks for little
   gets it, the others get equal shares.
 """
@@ -30,6 +31,7 @@ class Site:
     cores: float  # of a machine
     threads: int  # of a worker
     link: float | None = None  # bytes per second in each direction; None: as fast as cores move them
+    queue: float = 0.0  # bytes that may wait at a link
 
 
 @dataclass
@@ -136,8 +138,19 @@ class _Play:
         for queue in self.queues.values():
             for flow in queue:
                 if flow.starts == np.inf and min(self.posted[flow.source], self.posted[flow.target]) >= flow.transfer:
-                    flow.starts = self.now + self.gauge.latency
+                    flow.starts = self.now + self.gauge.latency + self._queued(flow)
                     self.aside[[flow.source, flow.target]] += self.gauge.aside
+
+    def _queued(self, flow: Flow) -> float:
+        """Seconds that a message apart spends at its host's link behind the rows that are there."""
+        if not flow.apart or self.site.link is None or self.host[flow.source] == self.host[flow.target]:
+            return 0.0
+        rows = (queue[0] for (_, _, apart), queue in self.queues.items() if queue and not apart)
+        ahead = sum(one.left for one in rows if one.away and self._leaves(one, self.host[flow.source]))
+        return min(self.site.queue, ahead) / self.site.link
+
+    def _leaves(self, flow: Flow, host: int) -> bool:
+        return self.host[flow.source] == host != self.host[flow.target]
 
     def _away(self, flow: Flow) -> bool:
         working = self.aside[flow.source] or self.aside[flow.target]

@@ -32,6 +32,11 @@ BURST_SECONDS, LEAST_BURST = 2e-3, 20_000  # bytes: two frames and some room
 QUEUE_SECONDS, LEAST_QUEUE = 20e-3, 200_000  # bytes
 
 
+def queue_bytes(rate: float) -> int:
+    """Bytes that may wait at a link of so many bits per second."""
+    return max(LEAST_QUEUE, round(rate / 8 * QUEUE_SECONDS))
+
+
 class Testbed:
     """``with Testbed(hosts=4, rate="300mbit") as testbed: …``; outside the block nothing of it is left.
 
@@ -98,8 +103,7 @@ class Testbed:
         ip("-n", self.switch, "link", "add", port, "mtu", str(MTU), "type", "veth", "peer", *own)
         ip("-n", host.name, "address", "add", f"{host.address}/16", "dev", INTERFACE)
         burst = max(LEAST_BURST, round(self.rate / 8 * BURST_SECONDS))
-        queue = burst + max(LEAST_QUEUE, round(self.rate / 8 * QUEUE_SECONDS))
-        limit = ("rate", f"{self.rate:.0f}bit", "burst", f"{burst}b", "limit", f"{queue}b")
+        limit = ("rate", f"{self.rate:.0f}bit", "burst", f"{burst}b", "limit", f"{burst + queue_bytes(self.rate)}b")
         for namespace, interface in ((self.switch, port), (host.name, INTERFACE)):
             tc("-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", *limit)
         ip("-n", self.switch, "link", "set", port, "master", BRIDGE, "up")
