@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
-from docs.pages import PAGES, RECIPE_PAGES, ROOT, name_of
+from docs.pages import PAGES, ROOT, name_of
 from graphs import community_graph, npz, tables
 from report.folders import run_folder
 from runs import as_threads
@@ -43,7 +43,7 @@ ELSEWHERE = [
 # The rest is run as it stands, but for these words, and with these options after its own.
 SMALLER = {"synthetic:flickr@0.1": "synthetic:flickr@0.01", "pyg:Cora": "mine.npz"}
 FEWER = {"train": ["--steps", "20"], "compare": ["--steps", "4", "--seeds", "1"]}
-PROCESSES = {*RECIPE_PAGES, ROOT / "README.md", ROOT / "docs" / "faq.md"}  # elsewhere workers are threads
+PROCESSES = {ROOT / "README.md"}  # elsewhere workers are threads
 MANY = 100  # steps
 # What a page takes as there already, unless an earlier command of it has made it.
 GIVEN = {
