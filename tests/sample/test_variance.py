@@ -212,7 +212,7 @@ def test_tables(variance, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nothing",), "nothing is not a parts folder"),
+        (("nothing",), "a parts folder is needed: `isthmus partition"),
         (("random-1",), "cut the graph into more parts"),
         (("zeros/random-2",), "--features random"),
         (("random-2", "--rate", "0"), "above 0 and at most 1"),
