@@ -50,7 +50,7 @@ GIVEN = {
     "mine.npz": npz,
     "mine": lambda path: tables(path, [f"node-{k}" for k in range(120)]),
     "parts": lambda path: partition(community_graph(), 2, out=path),
-    "run": lambda path: (make("parts"), called("train", "parts", "--steps", "4", "--out", str(path))),
+    "run": lambda path: (make("parts"), trouble("train", "parts", "--steps", "4", "--out", str(path))),
     "ids.txt": lambda path: path.write_text("7\n119\n7\n"),
     **{f"runs/{k}": run_folder for k in (1, 2, 3)},
 }
@@ -77,9 +77,10 @@ def elsewhere(page: Path, line: str) -> str:
 RUN_HERE = [page for page in PAGES if not all(elsewhere(page, line) for line in lines(page))]
 
 
-def called(name: str, *words: str) -> None:
+def trouble(name: str, *words: str) -> str:
+    """What went wrong when the command was run; "" for nothing."""
     done = CliRunner().invoke(app, [name, *words])
-    assert done.exit_code == 0, f"isthmus {shlex.join([name, *words])}: {done.exception or done.output}"
+    return "" if done.exit_code == 0 else f"isthmus {shlex.join([name, *words])}: {done.exception or done.output}"
 
 
 def smaller(name: str, *words: str) -> list[str]:
@@ -96,6 +97,7 @@ def make(name: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_spelt_right(page):
     for name, *words in map(arguments, lines(page)):
+        assert name in COMMANDS
         asked = COMMANDS[name].make_context(name, words).params
         if name == "train":
             find(asked["recipe"]).policy(find(asked["recipe"]).settings(given(asked["settings"] or [])))
@@ -117,7 +119,7 @@ def test_commands_run(page, tmp_path, monkeypatch):
                     pytest.importorskip(EXTRAS[word])
                 if word in GIVEN and before != "--out":
                     make(word)
-            called(*words)
+            assert trouble(*words) == ""
 
 
 @pytest.mark.parametrize(("page", "begin", "test"), ELSEWHERE, ids=[f"{page}: {begin}" for page, begin, _ in ELSEWHERE])
