@@ -62,6 +62,27 @@ class Coded:
         return nearest(rows, bits) if self.rounding == "nearest" else stochastic(rows, bits, key)
 
 
+def coded_total(bits: int | str, seed: int):
+    """Gradients of the weights in blocks of 256: worker k reads of every q ≠ k slice k, and all read its sum."""
+
+    def read(blocks: np.ndarray, key: int) -> np.ndarray:
+        return bf16(blocks) if bits == "bf16" else stochastic(blocks, int(bits), key)
+
+    def total(t: int, shares: list[np.ndarray]) -> np.ndarray:
+        size, count = len(shares), len(shares[0])
+        height = -(-count // (256 * size))
+        padded = np.zeros((size, size * height * 256))
+        padded[:, :count] = shares
+        blocks, told = padded.reshape(size, size, height, 256), []
+        for k in range(size):
+            sent = [kernels.stream(seed, t, 0x5C0, 0, q, k) for q in range(size)]
+            summed = sum(blocks[q, k] if q == k else read(blocks[q, k], sent[q]) for q in range(size))
+            told.append(read(summed, kernels.stream(seed, t, 0x5C0, 1, k, k)))
+        return np.concatenate(told).ravel()[:count]
+
+    return total
+
+
 class Ring(Policy):
     """CAGNET 1D: blocks go round a ring forward; backward a sum goes round for each owner, and is coded at each hop.
 

@@ -52,6 +52,11 @@ class Links:
 class Policy:
     """Exact: every row of every link, as it is, now. Others change one of the four."""
 
+    @staticmethod
+    def total(t: int, shares: list[np.ndarray]) -> np.ndarray:
+        """What all workers take for the sum of their gradients of the weights, each flat."""
+        return sum(shares)
+
     def __init__(self, links: Links, wire: Wire | None = None):
         self.links = links
         self.wire = wire or (lambda t, site, way, q, r, rows, ids: rows)
@@ -137,14 +142,19 @@ class Training:
         q = softmax(z)
         self.losses.append(float(-np.log(q[train, self.graph.y[train]]).sum() / n))
         j = (q - np.eye(self.graph.num_classes)[self.graph.y]) * train[:, None] / n
-        gradients: list[np.ndarray] = []
+        gradients: list[list[np.ndarray]] = [[] for _ in self.mine]  # of each worker
         for layer in reversed(layers):
             (w_self, w, _), first = self.halves(layer), self.transforms_first(layer)
             d = self.spread(t, layer, j) if first else j
-            of_w = d.T @ means[layer]
-            of_w = of_w if w_self is None else np.concatenate([j.T @ inputs[layer], of_w], 1)
-            gradients = [of_w, j.sum(0), *gradients]
+            for mine, found in zip(self.mine, gradients, strict=True):
+                of_w = (d * mine).T @ means[layer]
+                of_w = of_w if w_self is None else np.concatenate([(j * mine).T @ inputs[layer], of_w], 1)
+                found[:0] = [of_w, (j * mine).sum(0)]
             if layer:
                 back = d @ w if first else self.spread(t, layer, j @ w)
                 j = (back if w_self is None else back + j @ w_self) * (inputs[layer] > 0)
-        self.weights = [w - self.lr * g for w, g in zip(self.weights, gradients, strict=True)]
+        total = self.policy.total(t, [np.concatenate([g.ravel() for g in found]) for found in gradients])
+        ends = np.cumsum([w.size for w in self.weights])[:-1]
+        self.weights = [
+            w - self.lr * g.reshape(w.shape) for w, g in zip(self.weights, np.split(total, ends), strict=True)
+        ]

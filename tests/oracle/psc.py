@@ -88,9 +88,17 @@ class Drawn(Pipe):
 class Neighbours(Drawn):
     """Algorithm 2: edge (i ← j) is kept with p_ij and counts 1/p_ij (eq. 15), or |N_i| over the number kept."""
 
-    def __init__(self, *about, inner_weight: float = 1.1, coupled: bool = False, normalised: bool = False, **given):
+    def __init__(
+        self,
+        *about,
+        inner_weight: float = 1.1,
+        coupled: bool = False,
+        normalised: bool = False,
+        least: int = 0,
+        **given,
+    ):
         super().__init__(*about, **given)
-        self.a, self.coupled, self.normalised = inner_weight, coupled, normalised
+        self.a, self.coupled, self.normalised, self.least = inner_weight, coupled, normalised, least
 
     def draw(self, t: int, sizes: np.ndarray | None) -> np.ndarray:
         w, inner = np.eye(self.nodes), uniform(kernels.stream(self.seed, t, 0x95C), self.nodes)  # self loops stay
@@ -102,7 +110,7 @@ class Neighbours(Drawn):
                 score = np.maximum(score, FLOOR * score[mine | halo].max())
             for i in np.nonzero(mine)[0]:
                 j = np.nonzero(self.links.adjacency[i])[0]
-                p = probabilities(score[j], self.rate * len(j))
+                p = probabilities(score[j], max(self.rate * len(j), min(len(j), self.least)))
                 kept = u[i, j] < p
                 w[i, j] = kept * (len(j) / max(kept.sum(), 1) if self.normalised else 1 / p)
         return w

@@ -55,7 +55,7 @@ def test_bytes_are_those_of_a_real_run(tmp_path, quick, label):
     whole = {k: one.bytes_first_step[k] + (STEPS - 1) * one.bytes_per_step[k] for k in one.bytes_per_step}
     real = trained_bytes(book, entry, config)
     if label in DRAWN:
-        assert sum(whole.values()) / STEPS == pytest.approx(sum(real.values()), rel=0.03)
+        assert sum(whole.values()) / STEPS == pytest.approx(sum(real.values()), rel=0.05)
     else:
         assert {kind: round(size / STEPS) for kind, size in whole.items()} == real
 

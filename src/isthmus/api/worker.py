@@ -153,7 +153,7 @@ class Worker:
         loss.backward(torch.full_like(loss, share))
         # The mean over no rows is not a number, but has no gradient either.
         value = loss.detach() * share if mine else torch.zeros_like(loss)
-        total = sum_gradients(model, value, self.steps, self.transport, Stop())
+        total = sum_gradients(model, value, self.steps, self.graph, Stop())
         self.steps += 1
         self.graph.begin(self.steps)
         return total

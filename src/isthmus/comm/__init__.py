@@ -3,13 +3,14 @@
 from isthmus.comm import flags
 from isthmus.comm.buffers import Buffers
 from isthmus.comm.channel import Channel
-from isthmus.comm.codec import codec
+from isthmus.comm.codec import AsIs, Codec, codec
 from isthmus.comm.ledger import PROBE, Ledger, Where
 from isthmus.comm.links import BACKWARD, FORWARD, Links
 from isthmus.comm.process import Processes
 from isthmus.comm.ring import Ring
 from isthmus.comm.select import All, Changed, Every, Gap
 from isthmus.comm.stages import Add, Clip, Keep, Merge, Replace, Smooth, Stages
+from isthmus.comm.sums import sum_coded
 from isthmus.comm.transport import Hub, InProcess, Pending, Transport
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "PROBE",
     "Add",
     "All",
+    "AsIs",
     "Buffers",
     "Changed",
     "Channel",
     "Clip",
+    "Codec",
     "Every",
     "Gap",
     "Hub",
@@ -40,4 +43,5 @@ __all__ = [
     "Where",
     "codec",
     "flags",
+    "sum_coded",
 ]

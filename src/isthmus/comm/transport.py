@@ -75,12 +75,12 @@ class Transport(ABC):
             slices = list(tensor.view(-1).tensor_split(self.size))
             mine = slices[self.rank]
             shares = [mine if q == self.rank else torch.empty_like(mine) for q in range(self.size)]
-            self._exchange_sums(slices, shares, where)
+            self.exchange_sums(slices, shares, where)
             total = shares[0].clone()
             for share in shares[1:]:
                 total += share
             mine.copy_(total)
-            self._exchange_sums([total] * self.size, slices, where)
+            self.exchange_sums([total] * self.size, slices, where)
             self.ledger.reduce_seconds += time.perf_counter() - begun
         return tensor
 
@@ -94,7 +94,8 @@ class Transport(ABC):
         self.exchange([tensor] * self.size, parts, where).wait()
         return parts
 
-    def _exchange_sums(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
+    def exchange_sums(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
+        """One hop of a sum: waits, but not behind rows that are under way."""
         for q in self.peers:
             self._count(where, q, 0, send[q])
         self._exchange(send, recv, where, apart=True)._wait()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isthmus.comm import Transport, Where
+from isthmus.comm import Transport, Where, sum_coded
 from isthmus.engine.stop import Stop
 from isthmus.engine.task import loss_sum, score
 from isthmus.engine.views import View, Views
+from isthmus.local import LocalGraph
 
 
 def train_step(
@@ -34,21 +35,25 @@ def train_step(
     mask = view.data.masks["train"]
     loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
     loss.backward()
-    total = sum_gradients(model, loss.detach(), step, transport, stop or Stop())
+    total = sum_gradients(model, loss.detach(), step, view.graph, stop or Stop())
     optimizer.step()
     return total
 
 
-def sum_gradients(model: nn.Module, loss: Tensor, step: int, transport: Transport, stop: Stop) -> float:
+def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, stop: Stop) -> float:
     """Sums loss and gradients over the workers in one message, which also says whether one of them is to stop."""
+    transport, encode = graph.transport, graph.policy.weights
     if transport.size == 1:
         stop.agreed = stop.asked
         return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    asked = loss.new_tensor([float(stop.asked)])
+    asked, where = loss.new_tensor([float(stop.asked)]), Where("weights", "reduce", step, "weights")
     flat = torch.cat([loss.view(1), asked, *(gradient.flatten() for gradient in gradients)])
-    transport.all_reduce(flat, Where("weights", "reduce", step, "weights"))
+    if encode.lossless:
+        transport.all_reduce(flat, where)
+    else:
+        sum_coded(flat[2:], flat[:2], encode, transport, where, graph.wires.seed)
     stop.agreed = bool(flat[1])
     place = 2
     for parameter, gradient in zip(parameters, gradients, strict=True):

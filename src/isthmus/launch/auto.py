@@ -23,14 +23,21 @@ _NEGLIGIBLE = 0.1  # of the computing time: waiting that is not worth a loss
 
 # What is given up, least first: nothing; freshness; bits, which differences make up for; rows; more bits.
 _LADDER: list[tuple[float, dict[str, Any]]] = [
-    (1.0, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 32, "delta": False}),
-    (0.27, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 8, "delta": True}),
-    (0.135, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.5, "bits": 8, "delta": True}),
-    (0.068, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.25, "bits": 8, "delta": True}),
-    (0.027, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 8, "delta": True}),
-    (0.016, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 4, "delta": True}),
+    (1.0, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 32, "bits_weights": 32, "delta": False}),
+    (0.27, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 8, "bits_weights": 8, "delta": True}),
+    (0.135, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.5, "bits": 8, "bits_weights": 8, "delta": True}),
+    (0.068, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.25, "bits": 8, "bits_weights": 8, "delta": True}),
+    (0.027, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 8, "bits_weights": 8, "delta": True}),
+    (0.016, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 4, "bits_weights": 8, "delta": True}),
 ]
-_FRESH: dict[str, Any] = {"staleness": 0, "sampler": "none", "rate": 1.0, "bits": 32, "delta": False}
+_FRESH: dict[str, Any] = {
+    "staleness": 0,
+    "sampler": "none",
+    "rate": 1.0,
+    "bits": 32,
+    "bits_weights": 32,
+    "delta": False,
+}
 
 
 @dataclass(frozen=True)

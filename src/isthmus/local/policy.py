@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isthmus.cache import CachePolicy
-from isthmus.comm import Add, All, Replace, Stages
+from isthmus.comm import Add, All, AsIs, Codec, Replace, Stages
 from isthmus.errors import InputError
 from isthmus.local.savings import Savings
 from isthmus.sample import Sampler
@@ -27,6 +27,8 @@ class Policy:
     cache: CachePolicy | None = None
     """Input features of halo nodes are fetched whenever a step reads them, but for those that the cache holds. None:
     they are fetched once (or, without that saving, like all other rows)."""
+    weights: Codec = field(default_factory=AsIs)
+    """How the gradients of the weights travel when the workers sum them."""
 
     def __post_init__(self) -> None:
         for stages in (self.forward, self.backward):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from isthmus.comm import codec
 from isthmus.errors import InputError
 from isthmus.local import Policy
 
@@ -71,4 +72,8 @@ class Recipe:
 
     def policy(self, given: Mapping[str, Any] | None = None) -> Policy:
         """What the workers do, with these options and the defaults of the others."""
-        return self.make(self.settings(given or {}))
+        settings = self.settings(given or {})
+        # The sum of the weights' gradients is the same affair in all of them; what is coarse there is rounded without
+        # bias, since nothing of it is fed back.
+        weights = codec(settings.get("bits_weights", 32), "stochastic")
+        return replace(self.make(settings), weights=weights)

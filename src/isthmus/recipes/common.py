@@ -17,6 +17,9 @@ AS_PUBLISHED = "as-published"
 CODED = {
     "bits": Option(32, "bits per value on the wire: 32 (as is), 16 = bf16, fp16, 8, 4 or 2", BITS),
     "bits_gradients": Option("as bits", "the same for gradients, if it shall differ", ("as bits", *BITS)),
+    "bits_weights": Option(
+        32, "the same for the gradients of the weights when workers sum them; 8: rounded at random", BITS[:5]
+    ),
     "rounding": Option("nearest", "of coded values: nearest or stochastic", ("nearest", "stochastic")),
     "feedback": Option(False, "what coding left out of one message is added to the next"),
     "seed": Option(None, "of the recipe's draws; default: the seed of the run"),

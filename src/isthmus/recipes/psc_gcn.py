@@ -16,6 +16,7 @@ def _policy(settings: Settings) -> Policy:
         settings["inner_weight"],
         settings["sampler"] == "coupled",
         settings["estimator"],
+        settings["least"],
     )
     return Policy(
         savings(settings),
@@ -35,6 +36,7 @@ PSC_GCN = Recipe(
     options={
         "staleness": Option(2, "steps between sending and use; 0 waits for fresh rows"),
         "rate": Option(0.1, "share ε of its neighbours that a node reads; 1 reads all"),
+        "least": Option(0, "neighbours that a node reads at least, all if it has fewer; 0: the paper"),
         "sampler": Option(
             "independent",
             "edges one by one (the paper), or coupled: those of a halo row together, far fewer rows fetched",

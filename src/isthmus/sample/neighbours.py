@@ -45,6 +45,9 @@ class Neighbours:
 
     (eq. 19) with a = ``inner_weight`` for inner and 1 for halo neighbours. Until sizes are known, p = ε.
 
+    ``least``: nobody reads fewer, unless he has fewer neighbours: Σ_j p_ij = max(ε |N_i|, min(|N_i|, least)).
+    In the paper's graphs a tenth of the neighbours is many; in a graph where half of the nodes have ten, it is one.
+
     ``coupled``: all edges of a halo node share one random number, so that they are kept together as far as their
     probabilities allow. Every p_ij and the variance of every Z_i stay the same (a node's neighbours are still
     independent), but a row is fetched with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
@@ -57,6 +60,7 @@ class Neighbours:
     inner_weight: float = 1.1
     coupled: bool = False
     estimator: str = "horvitz-thompson"
+    least: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
@@ -65,6 +69,8 @@ class Neighbours:
             raise InputError(f"refresh counts steps: it must be at least 1, not {self.refresh}")
         if self.inner_weight <= 0:
             raise InputError(f"inner_weight must be above 0, not {self.inner_weight}")
+        if self.least < 0:
+            raise InputError(f"least counts neighbours: it must be at least 0, not {self.least}")
         if self.estimator not in ("horvitz-thompson", "self-normalised"):
             raise InputError(f"unknown estimator {self.estimator!r}: use horvitz-thompson or self-normalised")
 
@@ -79,7 +85,8 @@ class Neighbours:
             inner = self.inner_weight**0.5 * torch.stack(list(sizes.inner.values())).sum(0).sqrt()
             halo = torch.stack(list(sizes.halo.values())).sum(0).sqrt()
         inner, halo = kernels.floored(inner, halo, floor=SMALLEST)
-        budget = self.rate * (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
+        count = (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
+        budget = torch.maximum(self.rate * count, count.clamp_max(self.least))
         found = Levels(kernels.fill_levels(whole.inner, whole.halo, inner, halo, budget), inner, halo)
         if sizes is not None:
             sizes.plans[self] = found
