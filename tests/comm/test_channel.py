@@ -37,10 +37,10 @@ BITS = (32, "bf16", "fp16", 8, 4, 2)
 
 def watched(transport):
     """Fails if memory that is being sent is written to before the transfer was waited for."""
-    plain = transport._exchange
+    plain = transport.exchange
 
-    def exchange(send, recv, where, apart=False):
-        pending, copies = plain(send, recv, where, apart), [tensor.clone() for tensor in send]
+    def exchange(send, recv, where, **given):
+        pending, copies = plain(send, recv, where, **given), [tensor.clone() for tensor in send]
         wait = pending._wait
 
         def check():
@@ -50,7 +50,7 @@ def watched(transport):
         pending._wait = check
         return pending
 
-    transport._exchange = exchange
+    transport.exchange = exchange
     return transport
 
 

@@ -44,6 +44,27 @@ def test_reduce_and_gather():
         assert [part.tolist() for part in gathered] == [[], [0], [0, 1], [0, 1, 2]]
 
 
+def test_what_is_not_urgent_leaves_at_release_or_when_waited_for():
+    def work(transport):
+        peer, gone = 1 - transport.rank, transport.hub.boxes[transport.rank, 1 - transport.rank]
+        recv = [[torch.zeros(1, 1) for _ in range(2)] for _ in range(3)]
+        first, second = (
+            transport.exchange([torch.full((1, 1), value)] * 2, into, HERE, later=True)
+            for value, into in zip((1.0, 2.0), recv, strict=False)
+        )
+        before = gone.qsize()
+        transport.all_reduce(torch.ones(1), HERE)  # passes them
+        transport.release()
+        transport.exchange([torch.full((1, 1), 3.0)] * 2, recv[2], HERE, later=True).wait()
+        second.wait()
+        first.wait()
+        return before, [float(block[peer]) for block in recv]
+
+    for before, received in Hub(2).run(work):
+        assert before == 0
+        assert received == [1.0, 2.0, 3.0]
+
+
 def test_silent_worker_is_named():
     def work(transport):
         if transport.rank == 0:

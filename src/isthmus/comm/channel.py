@@ -68,7 +68,8 @@ class Channel:
         ]
         message = self._expect(step, due, links, theirs, rows)
         message.leaving = [rows, *leaving] if self.direction != FORWARD else leaving
-        message.pending = self.transport.exchange(leaving, message.parts, where)
+        # Rows for the step after the next need not stand before this step's sum of the weights.
+        message.pending = self.transport.exchange(leaving, message.parts, where, later=due > step + 1)
         self.queue.append(message)
 
     def take(self, step: int) -> Tensor | None:

@@ -30,12 +30,12 @@ class Processes(Transport):
             self.apart = dist.new_group(timeout=limit)  # its own connections
 
         connect(rank, size, self.store, partial(reopen, rank, size, host, port), link, timeout, deadline)
-        self.sequence = 0
 
-    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:
+    def _exchange(
+        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
+    ) -> Pending:
         group = self.apart if apart else None
-        self.sequence += 1
-        tag = self.sequence % (1 << 30)  # transfers that are under way together must not be taken for each other
+        tag = transfer % (1 << 30)  # transfers that are under way together must not be taken for each other
         arriving, leaving = [], []
         for q in self.peers:
             try:

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -48,21 +49,34 @@ class Transport(ABC):
         self.rank, self.size, self.timeout = rank, size, timeout
         self.ledger = Ledger()
         self.sent: Counter[int] = Counter()  # bytes by peer, of everything ever
+        self.transfers = 0  # so far; each is known by its number, the same on all workers
+        self.held: list[_Held] = []
 
     @property
     def peers(self) -> list[int]:
         """The other workers, each one beginning after itself, so that no worker is everyone's first."""
         return [(self.rank + i) % self.size for i in range(1, self.size)]
 
-    def exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> Pending:
+    def exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, *, later: bool = False) -> Pending:
         """Sends ``send[q]`` to worker q and receives ``recv[q]`` from it, for every q; empty messages do not travel.
 
         Returns at once. Both ends know the shapes; nothing but the rows travels. Messages about rows ("ids") are short
-        and somebody waits for them: they do not queue behind rows that are under way.
+        and somebody waits for them: they do not queue behind rows that are under way. ``later``: there is no hurry;
+        they leave at the next `release`, or when somebody waits for them.
         """
         for q in self.peers:
             self._count(where, q, len(send[q]), send[q])
-        return self._exchange(send, recv, where, apart=where.kind == "ids")
+        self.transfers += 1
+        if later:
+            self.held.append(_Held(self, partial(self._exchange, self.transfers, send, recv, where)))
+            return self.held[-1]
+        return self._exchange(self.transfers, send, recv, where, apart=where.kind == "ids")
+
+    def release(self) -> None:
+        """What was held back leaves."""
+        held, self.held = self.held, []
+        for transfer in held:
+            transfer.begin()
 
     def all_reduce(self, tensor: Tensor, where: Where) -> Tensor:
         """Sum over the workers, in place, the same bits on each.
@@ -98,7 +112,8 @@ class Transport(ABC):
         """One hop of a sum: waits, but not behind rows that are under way."""
         for q in self.peers:
             self._count(where, q, 0, send[q])
-        self._exchange(send, recv, where, apart=True)._wait()
+        self.transfers += 1
+        self._exchange(self.transfers, send, recv, where, apart=True)._wait()
 
     def _count(self, where: Where, peer: int, rows: int, message: Tensor) -> None:
         size = message.numel() * message.element_size()
@@ -107,7 +122,9 @@ class Transport(ABC):
             self.sent[peer] += size
 
     @abstractmethod
-    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:
+    def _exchange(
+        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
+    ) -> Pending:
         """``apart``: on a way of its own, so as not to wait for rows that were sent before and are still under way."""
 
     def close(self) -> None:  # noqa: B027 - a transport without resources has nothing to close
@@ -119,6 +136,25 @@ class Transport(ABC):
             f"worker {self.rank} waited {self.timeout:g} s for {who} ({where}): "
             "look at that worker's own last lines, or raise --timeout if it is only slow"
         )
+
+
+class _Held(Pending):
+    """A transfer that has not begun yet."""
+
+    def __init__(self, transport: Transport, start: Callable[[], Pending]):
+        super().__init__(transport.ledger)
+        self.transport, self.start = transport, start
+        self.under_way: Pending | None = None
+
+    def begin(self) -> None:
+        self.under_way = self.start()
+        self.begun = self.under_way.begun
+
+    def _wait(self) -> None:
+        if self.under_way is None:
+            self.transport.release()  # all of them: a peer may wait for another one first
+        assert self.under_way is not None, "what is held leaves with the others"
+        self.under_way._wait()
 
 
 class Hub:
@@ -161,15 +197,16 @@ class InProcess(Transport):
 
     def __init__(self, hub: Hub, rank: int):
         super().__init__(rank, hub.size, hub.timeout)
-        self.hub, self.sequence = hub, 0
+        self.hub = hub
         self.early: dict[tuple[int, int], Tensor] = {}  # by (peer, transfer): arrived before it was asked for
 
-    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:
-        self.sequence += 1
+    def _exchange(
+        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
+    ) -> Pending:
         for q in self.peers:
             if send[q].numel():
-                self.hub.boxes[self.rank, q].put((self.sequence, send[q].detach().clone()))
-        return _Handover(self, self.sequence, recv, where)
+                self.hub.boxes[self.rank, q].put((transfer, send[q].detach().clone()))
+        return _Handover(self, transfer, recv, where)
 
     def receive(self, peer: int, transfer: int, where: Where) -> Tensor:
         """The message of a transfer, whatever the order in which transfers are waited for."""

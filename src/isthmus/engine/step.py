@@ -54,6 +54,7 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
         transport.all_reduce(flat, where)
     else:
         sum_coded(flat[2:], flat[:2], encode, transport, where, graph.wires.seed)
+    transport.release()
     stop.agreed = bool(flat[1])
     place = 2
     for parameter, gradient in zip(parameters, gradients, strict=True):

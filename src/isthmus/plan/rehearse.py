@@ -133,18 +133,20 @@ class Rehearsing(InProcess):
             self.playing_now, self.memory.paused = False, True
             self.places.release()
 
-    def _exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False) -> Pending:
+    def _exchange(
+        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
+    ) -> Pending:
         sizes = [0 if q == self.rank else rows.numel() * rows.element_size() for q, rows in enumerate(send)]
-        with self.aside(Post(self.sequence + 1, tuple(sizes), apart)):
-            return _Watched(self, super()._exchange(send, recv, where, apart))
+        with self.aside(Post(transfer, tuple(sizes), apart)):
+            return _Watched(self, transfer, super()._exchange(transfer, send, recv, where, apart))
 
 
 class _Watched(Pending):
     """A transfer that is waited for aside."""
 
-    def __init__(self, transport: Rehearsing, transfer: Pending):
+    def __init__(self, transport: Rehearsing, number: int, transfer: Pending):
         super().__init__(transport.ledger)
-        self.transport, self.transfer, self.number = transport, transfer, transport.sequence
+        self.transport, self.transfer, self.number = transport, transfer, number
 
     def _wait(self) -> None:
         with self.transport.aside(Wait(self.number)):
