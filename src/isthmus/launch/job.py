@@ -18,6 +18,7 @@ from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
+from isthmus.launch.memory import kept_blocks
 from isthmus.launch.network import towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
@@ -68,6 +69,11 @@ def join(place: Place, timeout: float) -> Transport:
 def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary."""
     torch.set_num_threads(threads_for(local_size, job.threads))
+    with kept_blocks():
+        return _run(job, transport)
+
+
+def _run(job: Job, transport: Transport) -> dict[str, Any]:
     if job.kind == "gauge":
         return gauge(transport)
     book = Book.read(job.parts)

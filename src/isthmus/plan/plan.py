@@ -17,6 +17,7 @@ from isthmus.launch import local
 from isthmus.launch.entries import Entry
 from isthmus.launch.gauge import Gauge
 from isthmus.launch.job import Job
+from isthmus.launch.memory import GAPS
 from isthmus.launch.place import threads_for
 from isthmus.partition import Book, shares
 from isthmus.plan.fit import check_floor, fullest, too_large, worker_memory
@@ -171,7 +172,7 @@ def _outlook(entry: Entry, asked: Asked, book: Book, site: Site, gauge: Gauge, l
     workers, together = len(site.machine), site.machine.count(0)
     played = rehearse(book, config, policy, workers, site.threads, _at_once(site), asked.steps)
     of_parts = zip(shares(book, workers), played, strict=True)
-    memory = [worker_memory(book, parts, one.memory, gauge.memory) for parts, one in of_parts]
+    memory = [worker_memory(book, parts, round(GAPS * one.memory), gauge.memory) for parts, one in of_parts]
     machine = fullest(memory, site.machine)
     whole = [steps_of(one.trace) for one in played]
     steady = [steadied(steps[PRELUDE:]) for steps in whole]

@@ -21,6 +21,7 @@ from isthmus.engine import TrainConfig
 from isthmus.engine.config import DTYPES, OPTIMIZERS
 from isthmus.engine.step import train_step
 from isthmus.engine.views import Views
+from isthmus.launch.memory import kept_blocks
 from isthmus.local import Policy
 from isthmus.partition import Book
 from isthmus.plan.memory import LiveBytes
@@ -53,7 +54,8 @@ def rehearse(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return Stage(workers, at_once).run(work)
+        with kept_blocks():  # as workers do
+            return Stage(workers, at_once).run(work)
     finally:
         torch.set_num_threads(before)
 
