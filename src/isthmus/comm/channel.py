@@ -68,8 +68,10 @@ class Channel:
         ]
         message = self._expect(step, due, links, theirs, rows)
         message.leaving = [rows, *leaving] if self.direction != FORWARD else leaving
-        # Rows for the step after the next need not stand before this step's sum of the weights.
-        message.pending = self.transport.exchange(leaving, message.parts, where, later=due > step + 1)
+        # Gradients are made right before the weights' are summed. Unless the next step needs them, they go after that
+        # sum; rows, made earlier, go at once, so that the link is never idle.
+        later = due > step + 1 and self.direction != FORWARD
+        message.pending = self.transport.exchange(leaving, message.parts, where, later=later)
         self.queue.append(message)
 
     def take(self, step: int) -> Tensor | None:
