@@ -89,7 +89,7 @@ def settle(book: Book, config: TrainConfig, transport: Transport, run: Path | No
         return config
     if run is not None and resume:
         begun_with = json.loads((run / "config.json").read_text())["options"]
-        chosen = {name: begun_with[name] for name in _FRESH}
+        chosen = {name: begun_with[name] for name in _FRESH if name in begun_with}
     else:
         chosen = choose(measure(book, config, transport))
     return replace(config, options={**config.options, **chosen})
