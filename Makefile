@@ -50,7 +50,7 @@ bench-plan: $(READY)  ## predicted against measured step times, over loopback an
 PAPERS := PYTHONPATH=benchmarks $(BIN)/python -m papers
 
 bench-psc: $(READY)  ## tables II and III of PSC-GCN at a larger scale, beside the published ratios (needs root)
-	$(PAPERS) --only psc --tables "Table II,Table III" --size large --out docs/results/large $(ASK)
+	$(PAPERS) --only psc --tables "Table II,Table III" --size large $(ASK)
 
 bench-papers: $(READY)  ## the tables of four papers in minutes, beside the published ratios (needs root; ASK="--only bns")
 	$(PAPERS) $(ASK)
