@@ -49,14 +49,13 @@ class Ours:
         shape = ModelConfig(model, layers, hidden, dropout=dropout)
         config = TrainConfig(model=shape, rows_dtype=rows_dtype)
         book = Book.read(parts)
-        self.transport = Hub(1).transport(0)
-        self.views = Views.of(book, config, Policy(), self.transport)
+        self.views = Views.of(book, config, Policy(), Hub(1).transport(0))
         self.model = shape.build(book.features, book.classes, 0, DTYPES[config.dtype])
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.labelled, self.step = book.train[0], 0
 
     def __call__(self) -> None:
-        train_step(self.model, self.optimizer, self.views.train, self.labelled, self.step, self.transport)
+        train_step(self.model, self.optimizer, self.views.train, self.labelled, self.step)
         self.step += 1
 
 

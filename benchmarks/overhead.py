@@ -55,7 +55,7 @@ class Trainer:
         self.transport.all_reduce(torch.zeros(1), Where("turn", "reduce", self.at))
         begun = time.perf_counter()
         for _ in range(steps):
-            train_step(self.model, self.optimizer, self.view, self.labelled, self.at, self.transport)
+            train_step(self.model, self.optimizer, self.view, self.labelled, self.at)
             self.at += 1
         taken = (time.perf_counter() - begun) / steps
         self.view.graph.drain()

@@ -18,7 +18,6 @@ def train_step(
     view: View,
     labelled: int,
     step: int,
-    transport: Transport,
     probe: bool = False,
     stop: Stop | None = None,
 ) -> float:

@@ -163,7 +163,7 @@ class _Run:
             self.transport.ledger.take()
             begun, view = time.perf_counter(), self.views.train
             probe = bool(config.probe_every) and progress.step % config.probe_every == 0
-            about = (progress.step, self.transport, probe, self.stop)
+            about = (progress.step, probe, self.stop)
             loss = train_step(self.model, self.optimizer, view, labelled, *about)
             ledger = self.transport.ledger.take()
             seconds = self.clock.step(begun, ledger)

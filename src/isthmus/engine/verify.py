@@ -36,7 +36,7 @@ def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy 
     model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     labelled = book.train[config.split]
-    losses = [train_step(model, optimizer, views.train, labelled, step, transport) for step in range(config.steps)]
+    losses = [train_step(model, optimizer, views.train, labelled, step) for step in range(config.steps)]
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     view = views.scored[-1]
     where = Where("logits", "gather", config.steps)

@@ -75,7 +75,7 @@ def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Poli
     for step in range(_STEPS):
         transport.ledger.take()
         begun = time.perf_counter()
-        train_step(model, optimizer, view, book.train[config.split], step, transport)
+        train_step(model, optimizer, view, book.train[config.split], step)
         taken, ledger = time.perf_counter() - begun, transport.ledger.take()
         wait.append(ledger.wait_seconds)
         compute.append(taken - ledger.wait_seconds - ledger.reduce_seconds)

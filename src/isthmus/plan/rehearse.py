@@ -66,7 +66,7 @@ def _play(book: Book, config: TrainConfig, policy: Policy, transport: Rehearsing
     def step(number: int) -> None:
         transport.event(Step())
         transport.ledger.take()
-        train_step(model, optimizer, view, book.train[config.split], number, transport)
+        train_step(model, optimizer, view, book.train[config.split], number)
         sent.append(transport.ledger.take().kinds)
 
     with transport.memory:
