@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from isthmus.graph.graph import Graph
+from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition import Book, partition
 
 
@@ -51,6 +51,12 @@ def community_graph(
         edge_attr=attributes,
         **masks,
     )
+
+
+def sparse_rows(dense: np.ndarray) -> SparseRows:
+    rows, columns = np.nonzero(dense)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))])
+    return SparseRows(indptr, columns.astype(np.int32), dense[rows, columns], dense.shape[1])
 
 
 def cut(graph: Graph, parts: int, method: str, folder: Path, **options) -> Book:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, sparse_rows
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
@@ -19,7 +19,6 @@ from isthmus import recipes
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
-from isthmus.graph import SparseRows
 from isthmus.nn import ModelConfig
 
 STEPS = 8
@@ -191,11 +190,9 @@ def test_checkpoints_go_on_bit_for_bit(tmp_path, recipe):
 
 def test_sparse_features_are_a_tensor(tmp_path):
     graph = community_graph()
-    rows, columns = np.nonzero(graph.x > 0)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=120))])
-    sparse = SparseRows(indptr, columns.astype(np.int32), graph.x[rows, columns], 10)
-    worker = isthmus.Worker(replace(graph, x=sparse), dtype="float64")
-    assert torch.equal(worker.x, torch.from_numpy(np.maximum(graph.x, 0))[worker.graph.nodes])
+    dense = np.maximum(graph.x, 0)
+    worker = isthmus.Worker(replace(graph, x=sparse_rows(dense)), dtype="float64")
+    assert torch.equal(worker.x, torch.from_numpy(dense)[worker.graph.nodes])
     worker.close()
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, sparse_rows
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
@@ -143,6 +143,52 @@ def test_prepared_features(tmp_path, features):
     graph = community_graph()
     asked = config("gcn", features=features)
     assert_equal_runs(run(cut(graph, 1, "random", tmp_path), asked), run(cut(graph, 4, "random", tmp_path), asked))
+
+
+def words(graph):
+    """The same graph with features most of which are zero, as rows and as sparse rows; some nodes have none."""
+    dense = np.where(graph.x > 0.5, graph.x, 0)
+    return replace(graph, x=dense), replace(graph, x=sparse_rows(dense))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_sparse_features(tmp_path, model, dropout):
+    _, graph = words(community_graph(directed=True))
+    asked = config(model, dropout)
+    alone = run(cut(graph, 1, "random", tmp_path), asked)
+    for workers in (2, 4):
+        assert_equal_runs(alone, run(cut(graph, workers, "random", tmp_path), asked))
+
+
+def test_sparse_features_of_an_inductive_model(tmp_path):
+    _, graph = words(community_graph())
+    asked = config("sage", 0.5, inductive=True)
+    assert_equal_runs(run(cut(graph, 1, "random", tmp_path), asked), run(cut(graph, 3, "random", tmp_path), asked))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("exact", {}),
+        ("vanilla", {}),
+        ("bns", {}),
+        ("drop-edge", {}),
+        ("pipegcn", {}),
+        ("psc-gcn", {"rate": 0.4}),
+        ("psc-gcn", {"rate": 0.4, "cache_rows": 0.5}),
+        ("isthmus", {"bits": 32, "delta": False}),
+    ],
+)
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_sparse_features_are_as_good_as_dense_ones(tmp_path, model, recipe, options, layers):
+    policy, asked = find(recipe).policy(options), config(model, seed=1)
+    asked = replace(asked, model=replace(asked.model, dropout=0.5, layers=layers))
+    dense, sparse = words(community_graph())
+    one = run(cut(dense, 3, "metis", tmp_path / "dense"), asked, policy)
+    other = run(cut(sparse, 3, "metis", tmp_path / "sparse"), asked, policy)
+    assert_equal_runs(one, other)
 
 
 def test_more_layers_with_layer_norm(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph
+from graphs import community_graph, sparse_rows
 from runs import ASKED, SHAPE, predicted, trained
 from torch import nn
 
@@ -17,7 +17,6 @@ from isthmus.engine.step import predict as logits_of
 from isthmus.engine.trained import Trained
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
-from isthmus.graph.graph import SparseRows
 from isthmus.local import Policy
 
 
@@ -163,10 +162,7 @@ def test_several_labels(tmp_path):
 def test_sparse_features(tmp_path):
     graph = community_graph()
     dense = np.where(graph.x > 0.3, graph.x, 0).astype(np.float32)
-    rows, columns = np.nonzero(dense)
-    indptr = np.concatenate([[0], np.bincount(rows, minlength=120).cumsum()])
-    sparse = SparseRows(indptr, columns.astype(np.int32), dense[rows, columns], 10)
-    book, run, _ = trained(replace(graph, x=sparse), 2, tmp_path, replace(ASKED, features="rows"))
+    book, run, _ = trained(replace(graph, x=sparse_rows(dense)), 2, tmp_path, replace(ASKED, features="rows"))
     predicted(book, run, tmp_path / "s.npy", ("score",))
     assert np.array_equal(np.load(tmp_path / "s.npy"), reference(book, run).softmax(1).numpy())
 

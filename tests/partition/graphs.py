@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isthmus.graph.graph import Graph, SparseRows
+from isthmus.graph.graph import Graph
 
 
 def graph_of(pairs, nodes, *, directed=False, features=3, splits=1, seed=0, **changes) -> Graph:
@@ -42,12 +42,6 @@ def communities(nodes=400, groups=8, degree=10, inside=0.9, *, directed=False, s
     target = np.where(rng.random(edges) < inside, near, rng.integers(0, groups * size, edges))
     shuffle = rng.permutation(nodes)
     return graph_of(np.stack([shuffle[source], shuffle[target]], 1), nodes, directed=directed, seed=seed, **changes)
-
-
-def sparse_rows(dense: np.ndarray) -> SparseRows:
-    rows, columns = np.nonzero(dense)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))])
-    return SparseRows(indptr, columns.astype(np.int32), dense[rows, columns], dense.shape[1])
 
 
 def edges_of(graph: Graph) -> np.ndarray:

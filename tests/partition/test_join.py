@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from graphs import community_graph, cut
+from graphs import community_graph, cut, sparse_rows
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
@@ -64,10 +64,7 @@ def test_contract(tmp_path, workers, directed):
 def test_sparse_rows(tmp_path):
     graph = community_graph()
     dense = np.where(graph.x > 0, graph.x, 0)
-    rows, cols = np.nonzero(dense)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=120))])
-    sparse = SparseRows(indptr, cols.astype(np.int32), dense[rows, cols], 10)
-    part = own_part(cut(replace(graph, x=sparse), 4, "random", tmp_path), 1, 2)
+    part = own_part(cut(replace(graph, x=sparse_rows(dense)), 4, "random", tmp_path), 1, 2)
     assert isinstance(part.x, SparseRows)
     values = np.zeros((len(part.nodes), 10))
     values[np.repeat(np.arange(len(part.nodes)), np.diff(part.x.indptr)), part.x.indices] = part.x.data

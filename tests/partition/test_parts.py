@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from graphs import sparse_rows
 from numpy.testing import assert_array_equal
-from partition.graphs import communities, edges_of, graph_of, sparse_rows
+from partition.graphs import communities, edges_of, graph_of
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows

@@ -5,7 +5,7 @@ from isthmus.comm.buffers import Buffers
 from isthmus.comm.channel import Channel
 from isthmus.comm.codec import AsIs, Codec, codec
 from isthmus.comm.ledger import PROBE, Ledger, Where
-from isthmus.comm.links import BACKWARD, FORWARD, Links
+from isthmus.comm.links import BACKWARD, FORWARD, Ends, Links
 from isthmus.comm.process import Processes
 from isthmus.comm.ring import Ring
 from isthmus.comm.select import All, Changed, Every, Gap
@@ -25,6 +25,7 @@ __all__ = [
     "Channel",
     "Clip",
     "Codec",
+    "Ends",
     "Every",
     "Gap",
     "Hub",

@@ -39,7 +39,7 @@ class Data:
 
     def take(self, keep: Tensor) -> Data:
         """The nodes of a bool mask."""
-        x = _take_sparse(self.x, keep) if isinstance(self.x, SparseMatrix) else self.x[keep]
+        x = self.x.take(keep.nonzero().flatten()) if isinstance(self.x, SparseMatrix) else self.x[keep]
         return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
 
 
@@ -74,10 +74,3 @@ def _standardise(x: Tensor, transport: Transport) -> Tensor:
 
 def _not_zero(total: Tensor) -> Tensor:
     return torch.where(total == 0, torch.ones_like(total), total)
-
-
-def _take_sparse(x: SparseMatrix, keep: Tensor) -> SparseMatrix:
-    edges = keep[x.pattern.edge_rows]
-    degree = x.pattern.indptr.diff()[keep]
-    indptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-    return SparseMatrix(Csr(indptr, x.pattern.indices[edges], x.pattern.num_cols), x.values[edges])

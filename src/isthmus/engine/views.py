@@ -61,9 +61,8 @@ class Views:
 
 
 def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
-    if isinstance(data.x, torch.Tensor):
-        graph.fix(data.x)
-    elif not graph.savings.narrow_side or graph.policy.cache is not None:
-        data = Data(graph.fix(data.x.dense()), data.y, data.masks)
+    if not isinstance(data.x, torch.Tensor) and not graph.keeps_sparse:
+        data = Data(data.x.dense(), data.y, data.masks)
+    graph.fix(data.x)
     read = data.masks["train"].nonzero().flatten()
     return View(graph, data, scores, read if len(read) <= FEW * graph.num_inner else None)

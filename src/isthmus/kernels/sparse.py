@@ -44,6 +44,11 @@ class SparseMatrix:
         out[self.pattern.edge_rows, self.pattern.indices.long()] = self.values
         return out
 
+    def take(self, rows: Tensor) -> SparseMatrix:
+        """Some of its rows, int64, in this order."""
+        pattern, at = self.pattern.take(rows)
+        return SparseMatrix(pattern, self.values[at])
+
     def dropout(self, nodes: Tensor, stream: int, p: float) -> SparseMatrix:
         """Each stored value dropped with probability p, as a function of (stream, node, feature)."""
         place = nodes[self.pattern.edge_rows] * self.pattern.num_cols + self.pattern.indices

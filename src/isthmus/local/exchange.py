@@ -67,9 +67,9 @@ def fetch(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
     return _Fetch.apply(x, graph, site)
 
 
-def combine(graph: LocalGraph, x: Tensor, halo: Tensor, norm: str) -> Tensor:
+def combine(edges: Edges, x: Tensor, halo: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
     """P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F] that are already here."""
-    return _Combine.apply(x, halo, graph, norm)
+    return _Combine.apply(x, halo, edges, edges.norm(norm, x.dtype), as_rows)
 
 
 def attend(edges: Edges, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
@@ -195,17 +195,17 @@ class _Fetch(Function):
 
 class _Combine(Function):
     @staticmethod
-    def forward(ctx, x, halo, graph, name):
-        ctx.graph, ctx.edges, ctx.norm = graph, graph.edges, graph.edges.norm(name, x.dtype)
-        out = ctx.edges.aggregate_inner(graph.as_rows(x), ctx.norm)
-        ctx.edges.aggregate_halo(graph.as_rows(halo), ctx.norm, out)
+    def forward(ctx, x, halo, edges, norm, as_rows):
+        ctx.edges, ctx.norm, ctx.as_rows = edges, norm, as_rows
+        out = edges.aggregate_inner(as_rows(x), norm)
+        edges.aggregate_halo(as_rows(halo), norm, out)
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        rows, halo = ctx.graph.as_rows(grad), grad.new_empty(ctx.edges.num_halo, grad.shape[1])
+        rows, halo = ctx.as_rows(grad), grad.new_empty(ctx.edges.num_halo, grad.shape[1])
         ctx.edges.spread_halo(rows, ctx.norm, halo)
-        return ctx.edges.spread_inner(rows, ctx.norm), halo, None, None
+        return ctx.edges.spread_inner(rows, ctx.norm), halo, None, None, None
 
 
 class _Attend(Function):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +19,13 @@ from isthmus.local.features import Features
 from isthmus.local.policy import Policy
 from isthmus.local.rows import take
 from isthmus.local.savings import Savings
+from isthmus.local.sparse import fetch_sparse
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
 from isthmus.sample import Drawing, Edges, Scene, Targets
+
+Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
+T = TypeVar("T")
 
 
 class Dropped(NamedTuple):
@@ -62,9 +67,10 @@ class LocalGraph:
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
         self._dropped: Dropped | None = None
+        self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
-        self._fixed: Tensor | None = None
-        self._fixed_results: dict[str, Tensor] = {}
+        self._fixed: Tensor | SparseMatrix | None = None
+        self._fixed_results: dict[str, Any] = {}
         self._whole_towards: tuple[Tensor, bool, Targets] | None = None
         self.begin(0, training=False)
 
@@ -128,7 +134,7 @@ class LocalGraph:
         source = x if late is None else late.before
         self.drawing.look(source, through, norm)
         if self.is_fixed(source):
-            every = exchange.combine(self, x, self._fixed_rows(source, site, late), norm)
+            every = exchange.combine(self.edges, x, self._fixed_rows(source, site, late), norm, self.as_rows)
             return take(every, only)
         raw = None if late is None else exchange.Late(source, late.mask)
         return exchange.aggregate(self, x, norm, site, False, raw, only)
@@ -150,6 +156,22 @@ class LocalGraph:
         if late is None:
             return exchange.halo(self, x, site, exact=False)
         return torch.cat([x, self._drop_halo(exchange.fetch(self, source, site), late)])
+
+    def aggregate_sparse(self, x: SparseMatrix, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
+        """P [X; X_halo] Wᵀ, [n, out], of sparse features x [n, F] (as fixed, or dropped out) and weight [out, F].
+
+        Over the whole graph, also where a step draws another: rows that are here anyway need not be left out.
+        """
+        edges = self.whole
+        if only is not None:
+            edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self)
+        halo = self._sparse_halo(x)
+        return exchange.combine(edges, x @ weight.t(), halo @ weight.t(), norm, self.as_rows)
+
+    def halo_sparse(self, x: SparseMatrix, weight: Tensor) -> Tensor:
+        """[X; X_halo] Wᵀ of sparse features, [n + h, out]; rows as `edge_index` numbers them."""
+        halo, picked = self._sparse_halo(x) @ weight.t(), self.edges.picked
+        return torch.cat([x @ weight.t(), halo if picked is None else halo[picked]])
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -180,12 +202,15 @@ class LocalGraph:
         return self.policy.forward.delay > 0 and width < x.shape[1] and not self.is_fixed(late.before)
 
     def wants_as_is(self, x: Tensor) -> bool:
-        """Whether x must be exchanged before anything is made of it: to be dropped out by readers, or for a cache."""
-        return self._late(x) is not None or (self.features is not None and self.is_fixed(x))
+        """Whether x is exchanged before anything is made of it: to be dropped out by readers, or only once."""
+        return self._late(x) is not None or self.is_fixed(x)
 
     def dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
         """The same for sparse feature rows."""
-        return x.dropout(self.nodes, self._next_mask(p).stream(self.step), p)
+        stream = self._next_mask(p).stream(self.step)
+        dropped = x.dropout(self.nodes, stream, p)
+        self._dropped_sparse = dropped, stream, p
+        return dropped
 
     @property
     def read(self) -> Tensor | None:
@@ -244,7 +269,7 @@ class LocalGraph:
         """The graph of this pass; that of a training step is drawn when the model first reads it, on all workers."""
         return self._drawn()
 
-    def fix(self, x: Tensor) -> Tensor:
+    def fix(self, x: Rows) -> Rows:
         """Declares rows that never change (the input features); returns them."""
         self._fixed, self._fixed_results = x, {}
         return x
@@ -252,6 +277,11 @@ class LocalGraph:
     def is_fixed(self, x: Tensor) -> bool:
         """Whether x never changes, so that what is made of it alone can be kept."""
         return x is self._fixed and (self.savings.aggregate_once or self.features is not None)
+
+    @property
+    def keeps_sparse(self) -> bool:
+        """Whether sparse features may stay so: those of the halo are kept, none are exchanged at every step."""
+        return self.savings.aggregate_once and self.savings.narrow_side and self.features is None
 
     @property
     def savings(self) -> Savings:
@@ -309,9 +339,22 @@ class LocalGraph:
 
     def _fixed_halo(self, site: int) -> Tensor:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
-        assert self._fixed is not None, "rows are declared by `fix` before they are read"
         fixed = self._fixed
+        assert isinstance(fixed, Tensor), "rows are declared by `fix` before they are read"
         return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
+
+    def _sparse_halo(self, x: SparseMatrix) -> SparseMatrix:
+        """The features of all halo nodes, dropped out as x was; they cross a link once per run."""
+        fixed, site = self._fixed, self._next_site()
+        assert isinstance(fixed, SparseMatrix), "rows are declared by `fix` before they are read"
+        fetch = partial(fetch_sparse, fixed, self.whole.links, self.transport, site, self.step)
+        halo: SparseMatrix = self._once("sparse halo", fetch)
+        if x is fixed:
+            return halo
+        assert self._dropped_sparse is not None, "sparse rows are those that were fixed"
+        dropped, stream, p = self._dropped_sparse
+        assert x is dropped, "sparse rows are dropped out once"
+        return halo.dropout(self.whole.halo_nodes, stream, p)
 
     def _next_site(self) -> int:
         self._drawn()
@@ -328,7 +371,7 @@ class LocalGraph:
         self._dropouts += 1
         return exchange.Mask(self.seed, self._dropouts, p)
 
-    def _once(self, what: str, make: Callable[[], Tensor]) -> Tensor:
+    def _once(self, what: str, make: Callable[[], T]) -> T:
         if what not in self._fixed_results:
             self._fixed_results[what] = make()
         return self._fixed_results[what]

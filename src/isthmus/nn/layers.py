@@ -20,12 +20,13 @@ def linear(x: Rows, weight: Tensor) -> Tensor:
 def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
     """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it.
 
-    Input rows that never change are aggregated once per run, so for them P X comes first; elsewhere the narrow side
+    Input rows that never change are aggregated once per run, so for them P X comes first, unless they are sparse (P X
+    is several times fuller than X): then those of the halo are kept and transformed here too. Elsewhere the narrow side
     is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
     Rows that readers drop out themselves are exchanged as they are (`LocalGraph.may_narrow`).
     """
     if isinstance(x, SparseMatrix):
-        return graph.aggregate(linear(x, weight), norm, only=only)
+        return graph.aggregate_sparse(x, weight, norm, only)
     if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight)):
         return graph.aggregate(linear(x, weight), norm, of=(x, weight), only=only)
     return linear(graph.aggregate(x, norm, through=weight, only=only), weight)
@@ -93,7 +94,9 @@ class GATConv(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
-        if isinstance(x, Tensor) and graph.wants_as_is(x):
+        if isinstance(x, SparseMatrix):
+            rows = graph.halo_sparse(x, self.weight)
+        elif graph.wants_as_is(x):
             rows = linear(graph.halo(x), self.weight)
         else:
             rows = graph.halo(linear(x, self.weight))

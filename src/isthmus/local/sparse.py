@@ -1,0 +1,31 @@
+"""Sparse feature rows of halo nodes, from their owners."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isthmus.comm import FORWARD, Ends, Links, Transport, Where
+from isthmus.kernels import Csr, SparseMatrix
+
+
+def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int, step: int) -> SparseMatrix:
+    """The rows of the halo nodes, [h, F], for this worker's inner rows x [n, F]; all workers call it at once.
+
+    Rows differ in length: first the lengths travel, then the columns and the values.
+    """
+    where = Where(site, FORWARD, step, "features")
+    leaving = [x.take(rows.long()) for rows in links.send_rows]
+    counts = torch.empty(links.halo.ptr[-1], dtype=torch.int32)
+    lengths = [rows.pattern.indptr.diff().to(torch.int32) for rows in leaving]
+    transport.exchange(lengths, links.halo.split(counts), where._replace(kind="ids")).wait()
+    stored = Ends([int(rows.sum()) for rows in links.halo.split(counts)])
+
+    def gather(messages: list[Tensor]) -> Tensor:
+        out = messages[0].new_empty(stored.ptr[-1])
+        transport.exchange(messages, stored.split(out), where).wait()
+        return out
+
+    columns, values = gather([rows.pattern.indices for rows in leaving]), gather([rows.values for rows in leaving])
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    return SparseMatrix(Csr(indptr, columns, x.shape[1]), values)

@@ -1,0 +1,75 @@
+"""Sparse features of halo nodes: right rows, and once per run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from graphs import community_graph, cut, sparse_rows
+
+from isthmus.comm import Hub
+from isthmus.engine import TrainConfig
+from isthmus.engine.step import train_step
+from isthmus.engine.views import Views
+from isthmus.local import Policy
+from isthmus.local.sparse import fetch_sparse
+from isthmus.nn import ModelConfig
+from isthmus.recipes import find
+
+
+def planted(graph):
+    """Row i holds i % 4 values, none of which any other row has."""
+    count = np.arange(graph.num_nodes) % 4
+    dense = np.arange(graph.num_nodes)[:, None] * 100.0 + np.arange(1, 11)
+    dense[np.arange(10)[None, :] < 10 - count[:, None]] = 0
+    return dense
+
+
+@pytest.mark.parametrize("method", ["blocks", "random"])
+def test_halo_rows_are_their_owners_rows(tmp_path, method):
+    graph = community_graph()
+    dense = planted(graph)
+    book = cut(replace(graph, x=sparse_rows(dense)), 3, method, tmp_path)
+
+    def work(transport):
+        view = Views.of(book, TrainConfig(dtype="float64"), Policy(), transport).train
+        halo = fetch_sparse(view.data.x, view.graph.whole.links, transport, 0, 0)
+        assert np.array_equal(halo.dense().numpy(), dense[view.graph.halo_nodes])
+        sent = transport.ledger.kinds
+        return len(view.graph.halo_nodes), int(halo.pattern.num_edges), sent["ids"], sent["features"]
+
+    rows, values, ids, features = np.array(Hub(3).run(work)).sum(0)
+    assert rows > 0
+    assert (ids, features) == (4 * rows, (4 + 8) * values)  # lengths; columns and float64 values
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("recipe", ["exact", "bns", "pipegcn", "isthmus"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_input_rows_cross_once(tmp_path, model, recipe, sparse):
+    """Whatever the policy: site 0 sends in the first step, and nothing after it, forward or backward."""
+    graph = community_graph()
+    dense = planted(graph) / 1e4
+    book = cut(replace(graph, x=sparse_rows(dense) if sparse else dense), 3, "metis", tmp_path)
+    config = TrainConfig(ModelConfig(model, hidden=8, dropout=0.5), dtype="float64")
+
+    def work(transport):
+        view = Views.of(book, config, find(recipe).policy({}), transport).train
+        net = config.model.build(10, 4, seed=0, dtype=torch.float64)
+        optimizer = torch.optim.SGD(net.parameters(), 0.01)
+        sent: list[Counter] = []
+        for step in range(3):
+            transport.ledger.take()
+            train_step(net, optimizer, view, 40, step)
+            sent.append(Counter(site for (site, *_), size in transport.ledger.bytes.items() if size))
+        view.graph.drain()
+        return sent
+
+    first, *rest = Hub(3).run(work)[0]
+    assert first[0]
+    for step in rest:
+        assert not step[0]
+        assert step[1]
