@@ -165,12 +165,12 @@ class LocalGraph:
         edges = self.whole
         if only is not None:
             edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self)
-        halo = self._sparse_halo(x)
+        halo = self._kept_sparse(x)
         return exchange.combine(edges, x @ weight.t(), halo @ weight.t(), norm, self.as_rows)
 
     def halo_sparse(self, x: SparseMatrix, weight: Tensor) -> Tensor:
         """[X; X_halo] Wᵀ of sparse features, [n + h, out]; rows as `edge_index` numbers them."""
-        halo, picked = self._sparse_halo(x) @ weight.t(), self.edges.picked
+        halo, picked = self._kept_sparse(x) @ weight.t(), self.edges.picked
         return torch.cat([x @ weight.t(), halo if picked is None else halo[picked]])
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
@@ -343,7 +343,7 @@ class LocalGraph:
         assert isinstance(fixed, Tensor), "rows are declared by `fix` before they are read"
         return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
 
-    def _sparse_halo(self, x: SparseMatrix) -> SparseMatrix:
+    def _kept_sparse(self, x: SparseMatrix) -> SparseMatrix:
         """The features of all halo nodes, dropped out as x was; they cross a link once per run."""
         fixed, site = self._fixed, self._next_site()
         assert isinstance(fixed, SparseMatrix), "rows are declared by `fix` before they are read"
