@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
 .PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
-	bench-papers clean
+	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml setup.py constraints.txt $(CORE)
@@ -46,6 +46,9 @@ bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end 
 
 bench-plan: $(READY)  ## predicted against measured step times, over loopback and narrow links (needs root)
 	$(BIN)/python benchmarks/plan.py
+
+bench-overlap: $(READY)  ## what pipelining gives against what it can give at most, on narrow links (needs root)
+	PYTHONPATH=benchmarks $(BIN)/python benchmarks/overlap.py
 
 PAPERS := PYTHONPATH=benchmarks $(BIN)/python -m papers
 

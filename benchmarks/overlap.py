@@ -1,7 +1,7 @@
 """What overlapping transfers with computing gives, against what it can give at most (needs root).
 
-    python benchmarks/overlap.py [--graph synthetic:reddit@0.1] [--parts FOLDER] [--workers 4] [--steps 12] [--turns 3]
-                                 [--shares 0.5,0.65,0.75]
+    PYTHONPATH=benchmarks python benchmarks/overlap.py [--graph synthetic:reddit@0.1] [--parts FOLDER]
+        [--workers 4] [--steps 12] [--turns 3] [--shares 0.5,0.65,0.75]
 
 C is a step of `vanilla` without a limit on the links: all computing, by workers that compute at the same time, as those
 of a pipeline do. M is what a narrow link adds to it. `pipegcn savings=as-published` computes and sends the same, and
