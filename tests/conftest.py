@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,10 @@ import torch.distributed as dist
 
 # Graphs are small, and workers are often threads of one process: pools of threads would wait for each other.
 torch.set_num_threads(1)
+
+# A shell without job control starts what runs in its background deaf to Ctrl-C, and its children too: tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
