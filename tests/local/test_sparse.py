@@ -38,11 +38,11 @@ def test_halo_rows_are_their_owners_rows(tmp_path, method):
         view = Views.of(book, TrainConfig(dtype="float64"), Policy(), transport).train
         halo = fetch_sparse(view.data.x, view.graph.whole.links, transport, 0, 0)
         assert np.array_equal(halo.dense().numpy(), dense[view.graph.halo_nodes])
-        sent = transport.ledger.kinds
-        return len(view.graph.halo_nodes), int(halo.pattern.num_edges), sent["ids"], sent["features"]
+        sent, counted = transport.ledger.kinds, sum(transport.ledger.rows.values())
+        return len(view.graph.halo_nodes), counted, int(halo.pattern.num_edges), sent["ids"], sent["features"]
 
-    rows, values, ids, features = np.array(Hub(3).run(work)).sum(0)
-    assert rows > 0
+    rows, counted, values, ids, features = np.array(Hub(3).run(work)).sum(0)
+    assert counted == rows > 0
     assert (ids, features) == (4 * rows, (4 + 8) * values)  # lengths; columns and float64 values
 
 

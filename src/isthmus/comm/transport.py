@@ -57,15 +57,24 @@ class Transport(ABC):
         """The other workers, each one beginning after itself, so that no worker is everyone's first."""
         return [(self.rank + i) % self.size for i in range(1, self.size)]
 
-    def exchange(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, *, later: bool = False) -> Pending:
+    def exchange(
+        self,
+        send: Sequence[Tensor],
+        recv: Sequence[Tensor],
+        where: Where,
+        *,
+        later: bool = False,
+        rows: Sequence[int] | None = None,
+    ) -> Pending:
         """Sends ``send[q]`` to worker q and receives ``recv[q]`` from it, for every q; empty messages do not travel.
 
         Returns at once. Both ends know the shapes; nothing but the rows travels. Messages about rows ("ids") are short
         and somebody waits for them: they do not queue behind rows that are under way. ``later``: there is no hurry;
-        they leave at the next `release`, or when somebody waits for them.
+        they leave at the next `release`, or when somebody waits for them. ``rows``: as how many each message counts,
+        if not its length.
         """
         for q in self.peers:
-            self._count(where, q, len(send[q]), send[q])
+            self._count(where, q, len(send[q]) if rows is None else rows[q], send[q])
         self.transfers += 1
         if later:
             self.held.append(_Held(self, partial(self._exchange, self.transfers, send, recv, where)))

@@ -21,11 +21,12 @@ def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int,
     transport.exchange(lengths, links.halo.split(counts), where._replace(kind="ids")).wait()
     stored = Ends([int(rows.sum()) for rows in links.halo.split(counts)])
 
-    def gather(messages: list[Tensor]) -> Tensor:
+    def gather(messages: list[Tensor], rows: list[int]) -> Tensor:
         out = messages[0].new_empty(stored.ptr[-1])
-        transport.exchange(messages, stored.split(out), where).wait()
+        transport.exchange(messages, stored.split(out), where, rows=rows).wait()
         return out
 
-    columns, values = gather([rows.pattern.indices for rows in leaving]), gather([rows.values for rows in leaving])
+    columns = gather([rows.pattern.indices for rows in leaving], [len(rows) for rows in lengths])
+    values = gather([rows.values for rows in leaving], [0] * transport.size)  # the same rows: counted once
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return SparseMatrix(Csr(indptr, columns, x.shape[1]), values)
