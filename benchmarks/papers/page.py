@@ -96,7 +96,7 @@ def differences(table: Table, graph: str, results: Results) -> str:
 
 def _setting(paper: Paper, results: Results) -> str:
     """Graphs, models and links of the paper's tables."""
-    head = ["graph", "nodes", "edges", "halo rows, METIS", "model", "published model"]
+    head = ["graph", "nodes", "edges", "halo rows, METIS", "model", "published model", "steps"]
     head += ["link", "vanilla alone", "over the link", "waiting"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for graph in dict.fromkeys(graph for table in paper.tables for graph in table.graphs):
@@ -111,6 +111,7 @@ def _setting(paper: Paper, results: Results) -> str:
             f"{halo:,}",
             f"SAGE {bed.layers} × {bed.hidden}",
             bed.published,
+            str(bed.learning_steps(results.size)),
         ]
         if narrow is None:
             words += ["none"] + [NONE] * 3
@@ -129,7 +130,7 @@ def page(paper: Paper, results: Results, command: str) -> str:
         "Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
-        f"waits for three quarters of a step; scores and bytes are of {size.learning_steps} steps without a limit, "
+        "waits for three quarters of a step; scores and bytes are of trainings without a limit (*steps*), "
         "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
         "were not measured one by one.",
         _setting(paper, results),

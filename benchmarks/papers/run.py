@@ -98,7 +98,7 @@ class Bench:
         self, bed: Bed, book: Book, asked: list[str], figures: dict[str, dict[str, float]], results: Results
     ) -> None:
         """Scores, bytes, and with the times over links the time to converge."""
-        config = bed.config(self.size.learning_steps, self.size.eval_every)
+        config = bed.config(bed.learning_steps(self.size), self.size.eval_every)
         base: list[tuple[int, float]] = []
         for place, entry in enumerate(read_entries("; ".join(asked)), 1):
             begun, title = time.monotonic(), f"learning {place}/{len(asked)} {entry.label}"
