@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from papers import link, measure, page
+from papers import again, link, measure, page
 from papers.__main__ import PAPERS, chosen
 from papers.beds import BEDS, SIZES
 from papers.run import Results, needed
@@ -224,3 +224,21 @@ def test_a_page_and_its_numbers(tmp_path):
     assert "- reddit: bns: it broke" in text
     assert numbers["tables"][0]["rows"]["half"]["step"] == {"measured": 0.2, "ours": pytest.approx(3), "published": 2}
     assert {"graph": "reddit", "cut": "metis", "entry": "bns", "step": 0.2, "score": 89.75} in numbers["runs"]
+
+
+def test_two_runs_agree(tmp_path):
+    """Ratios up to 15 % apart agree; methods change places only if one was ahead by more than that."""
+    paper = Paper("small", "Small", "two abacuses", (SMALL,))
+    page.write(paper, Results(SIZES["minutes"], dict(MEASURED)), "python -m papers", tmp_path)
+    one = again.ratios(paper, tmp_path)
+    assert one == {"reddit, Table 0, step": {"half": pytest.approx(3)}}, "neither points, nor shares of waiting"
+    assert again.agreement(one, one) == (1, [], [])
+
+    def of(**ratios: float) -> again.Ratios:
+        return {"step": ratios}
+
+    assert again.agreement(of(a=2.0, b=2.1), of(a=2.2, b=2.0)) == (2, [], []), "as good as equal both times"
+    found = again.agreement(of(a=2.0, b=3.0, c=1.0), of(a=2.0, b=1.9))
+    assert found.ratios == 2
+    assert found.apart == ["step, b: 3.00 and 1.90"]
+    assert found.swapped == ["step: a was 0.67 × b, then 1.05 ×"]
