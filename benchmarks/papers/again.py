@@ -34,13 +34,10 @@ def ratios(paper: Paper, folder: Path) -> Ratios:
     relations = {(table.name, c.name): c.relation for table in paper.tables for c in table.columns}
     found: Ratios = {}
     for table in json.loads((folder / f"{paper.name}.json").read_text())["tables"]:
-        name, methods = (
-            table["table"],
-            {method: row for method, row in table["rows"].items() if method != table["base"]},
-        )
-        for method, row in methods.items():
+        name, base = table["table"], table["base"]
+        for method, row in table["rows"].items():
             for column, cell in row.items():
-                if relations[name, column] in ("speed-up", "share") and cell["ours"]:
+                if relations[name, column] in ("speed-up", "share") and method != base and cell["ours"]:
                     found.setdefault(f"{table['graph']}, {name}, {column}", {})[method] = cell["ours"]
     return found
 
