@@ -79,7 +79,11 @@ import os, sys, time, torch
 import torch.distributed as dist
 from isthmus.comm import Processes, Where
 from isthmus.comm.meet import meet
-rank, size, port, mode = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+rank, size, port, started, mode = *map(int, sys.argv[1:5]), sys.argv[5]
+store = dist.TCPStore("127.0.0.1", port, is_master=False)
+store.add("imported", 1)
+while store.add("imported", 0) < started:  # on a busy machine that takes longer for one than the others wait below
+    time.sleep(0.01)
 if rank == 1 and mode == "meet":
     meet(rank, size, "127.0.0.1", port, timeout=4)
     os._exit(0)
@@ -109,9 +113,10 @@ def processes(ranks: list[int], size: int, mode: str) -> dict[int, str]:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+    numbers = [size, store.port, len(ranks)]
     started = {
         rank: subprocess.Popen(
-            [*command, str(rank), str(size), str(store.port), mode], env=environ, stdout=subprocess.PIPE, text=True
+            [*command, *map(str, [rank, *numbers]), mode], env=environ, stdout=subprocess.PIPE, text=True
         )
         for rank in ranks
     }
