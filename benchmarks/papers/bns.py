@@ -29,8 +29,9 @@ TABLE_4 = Table(
         Row("here: isthmus", "isthmus"),
     ),
     """
-    Synthetic graphs at a small scale, and tens of steps instead of 500 to 3000 epochs: only distances from p = 1
-    on the same parts are compared. What sampling gains as a regulariser shows only in trainings that overfit.
+    Synthetic graphs at a small scale, and tens of steps (on reddit more) instead of 500 to 3000 epochs: only
+    distances from p = 1 on the same parts are compared. What sampling gains as a regulariser shows only in
+    trainings that overfit.
 
     At p = 0.01 a part of so small a graph draws a few dozen of its halo rows and counts each a hundred times,
     where the paper's parts draw about a thousand: this is noisier, and can be worse than p = 0, which loses
