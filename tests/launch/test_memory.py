@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from isthmus.launch import memory
 
 SCRIPT = """
 import os, torch
@@ -28,14 +31,26 @@ print(held() - before < 30)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is meant")
-@pytest.mark.parametrize(("variable", "kept"), [("ANYTHING", "True"), ("MALLOC_ARENA_MAX", "False")])
-def test_freed_blocks_are_kept_unless_the_user_decides_otherwise(variable, kept):
-    done = subprocess.run(
-        ["env", "-u", "LD_PRELOAD", f"{variable}=1", sys.executable, "-c", textwrap.dedent(SCRIPT)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stdout.split() == [kept, "True"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is meant")
+
+
+@linux
+def test_freed_blocks_are_kept_and_then_given_back():
+    decided = ("LD_PRELOAD", "MALLOC_", "GLIBC_TUNABLES")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(decided)}
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+@linux
+@pytest.mark.parametrize(
+    ("variable", "asked"), [("ANYTHING", 2), ("MALLOC_ARENA_MAX", 0), ("GLIBC_TUNABLES", 0), ("LD_PRELOAD", 0)]
+)
+def test_unless_the_user_decides_otherwise(monkeypatch, variable, asked):
+    """Then malloc is asked for nothing, neither before nor after."""
+    calls = []
+    monkeypatch.setattr(memory, "_keep", lambda libc, **limits: calls.append(limits))
+    with memory.kept_blocks({variable: "1"}):
+        pass
+    assert len(calls) == asked
