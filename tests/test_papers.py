@@ -156,13 +156,13 @@ def test_the_link_makes_transfer_three_times_computing():
     assert link.rate_for(1e15, 1e-3) == bits_per_second("100gbit")
 
 
-def test_the_link_is_corrected_by_what_was_reached():
+def test_the_link_is_fitted_to_what_was_seen():
     """Half of a step waiting means M = C; three quarters need M = 3 C, so a third of the rate."""
-    assert link.corrected(3e8, 0.5) == pytest.approx(1e8)
-    assert link.corrected(3e8, link.AIM) == pytest.approx(3e8)
-    assert link.corrected(3e8, 0.0) < link.corrected(3e8, 0.3)
-    assert link.near(0.77)
-    assert not link.near(0.79)
+    half = link.Tried(3e8, 2.0, 0.5)
+    assert link.fitted([half]) == pytest.approx(1e8)
+    assert link.fitted([half, link.Tried(1e8, 4.0, 0.75)]) == pytest.approx(1e8)
+    noisy = link.Tried(3e8, 2.0, 0.6), link.Tried(3e8, 2.0, 0.4)
+    assert link.fitted(noisy) == pytest.approx(1e8), "means of both"
 
 
 def test_the_busiest_link():

@@ -6,12 +6,21 @@ busiest link needs for its bytes, so it is inverse to the rate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
 from isthmus.testbed import bits_per_second, written
 from isthmus.testbed.rate import FASTEST, SLOWEST
 
 AIM = 0.75  # the papers' baselines wait for 66 to 81 % of a step
-NEAR = 0.03  # of the aim: good enough
 LOADED = 0.98  # of a link's rate is what a TCP stream gets
+
+
+class Tried(NamedTuple):
+    rate: float  # bits per second
+    step: float  # seconds
+    waiting: float  # share of it
 
 
 def transfer_for(compute: float, share: float = AIM) -> float:
@@ -24,14 +33,15 @@ def rate_for(busiest: float, compute: float, share: float = AIM) -> float:
     return _possible(8 * busiest / transfer_for(compute, share) / LOADED)
 
 
-def corrected(rate: float, reached: float, share: float = AIM) -> float:
-    """The rate after one at which vanilla waited for ``reached``: C stays, M is inverse to the rate."""
-    reached = min(max(reached, 0.01), 0.99)
-    return _possible(rate * transfer_for(1, reached) / transfer_for(1, share))
+def fitted(tried: Sequence[Tried], share: float = AIM) -> float:
+    """The rate for the share, after links that were tried: C, and M times the rate, are the means of what was seen.
 
-
-def near(reached: float, share: float = AIM) -> bool:
-    return abs(reached - share) <= NEAR
+    Of twelve steps on a busy machine neither is worth much; links that hung on one of them would differ by a quarter
+    between two runs, and all ratios with them.
+    """
+    compute = fmean(seen.step * (1 - seen.waiting) for seen in tried)
+    bits = fmean(seen.rate * seen.step * seen.waiting for seen in tried)
+    return _possible(bits / transfer_for(compute, share))
 
 
 def _possible(rate: float) -> float:
