@@ -25,20 +25,23 @@ def mask(step: int) -> Tensor:
     return kernels.dropout(torch.ones(NODES, WIDTH).double(), torch.arange(NODES), kernels.stream(SEED, step, 1), P)
 
 
-def distributed(book: Book, policy: Policy, inputs: Layer) -> tuple[Layer, int]:
-    """relu, dropout and P X Wᵀ at each step, of x and W; and the gradients of its product with a third tensor."""
+def distributed(book: Book, policy: Policy, inputs: Layer, read: Tensor) -> tuple[Layer, int]:
+    """relu, dropout and the rows ``read`` (bool [n]) of P X Wᵀ at each step, of x and W; and the gradients of its
+    product with a third tensor."""
     outs: Layer = [(by * 0, x * 0, w * 0) for x, w, by in inputs]
 
     def work(transport):
         about = {"policy": policy, "dtype": torch.float64, "seed": SEED}
         graph = LocalGraph.from_part(book.part(transport.rank), transport, True, **about)
+        only = None if read.all() else read[graph.nodes].nonzero().flatten()
+        mine_read = graph.nodes if only is None else graph.nodes[only]
         weights = []
         for step, ((x, w, by), out) in enumerate(zip(inputs, outs, strict=True)):
             graph.begin(step)
             mine, weight = x[graph.nodes].requires_grad_(), w.clone().requires_grad_()
-            got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean")
-            (got * by[graph.nodes]).sum().backward()
-            out[0][graph.nodes], out[1][graph.nodes] = got.detach(), mine.grad
+            got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean", only)
+            (got * by[mine_read]).sum().backward()
+            out[0][mine_read], out[1][graph.nodes] = got.detach(), mine.grad
             weights.append(weight.grad)
         graph.drain()
         return weights, transport.ledger.kinds["embeddings"]
@@ -72,8 +75,9 @@ def literally(book: Book, mean: Tensor, inputs: Layer, narrow: bool) -> Iterator
         yield mine @ w.t() + theirs @ made_with.t(), d * (x > 0), of_w
 
 
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
 @pytest.mark.parametrize(("outputs", "savings", "narrow"), [(5, True, True), (12, True, False), (5, False, False)])
-def test_rows_are_read_with_the_mask_of_their_step(tmp_path, outputs, savings, narrow):
+def test_rows_are_read_with_the_mask_of_their_step(tmp_path, outputs, savings, narrow, share):
     """Narrowing layers of a pipeline send the narrow side, dropped out as readers would; others the rows before."""
     graph = community_graph()
     book = cut(graph, 3, "random", tmp_path)
@@ -84,10 +88,12 @@ def test_rows_are_read_with_the_mask_of_their_step(tmp_path, outputs, savings, n
         for _ in range(STEPS)
     ]
     flags, late = Savings(narrow_side=savings, aggregate_once=savings, overlap=savings), Stages(delay=1)
-    got, sent = distributed(book, Policy(flags, late, late), inputs)
+    read = torch.rand(NODES, generator=generator) < share
+    inputs = [(x, w, by * read[:, None]) for x, w, by in inputs]
+    got, sent = distributed(book, Policy(flags, late, late), inputs, read)
     mean = torch.from_numpy(propagation(graph, "sage"))
-    for one, other in zip(got, literally(book, mean, inputs, narrow), strict=True):
-        torch.testing.assert_close(one, other)
+    for one, (result, *gradients) in zip(got, literally(book, mean, inputs, narrow), strict=True):
+        torch.testing.assert_close(one, (result * read[:, None], *gradients))
     rows = sum(len(book.part(r).halo_nodes) for r in range(3))
     # A warm start sends narrow rows twice, since each of the first two steps has its own mask.
     assert sent == rows * ((STEPS + 1) * outputs if narrow else STEPS * WIDTH) * 8

@@ -36,8 +36,11 @@ class Watched(Neighbours):
         return super().prepare(scene, step, sizes)
 
 
-def graphs(drawing: Drawing) -> list[tuple[torch.Tensor, ...]]:
-    """What the run reads: at each step rows of sizes that change, then the graph that is asked for then."""
+def graphs(drawing: Drawing, asking: bool = False) -> list[tuple[torch.Tensor, ...]]:
+    """What the run reads: at each step rows of sizes that change, then the graph that is asked for then.
+
+    With ``asking`` the others are told of the next graph at the end of a step.
+    """
     found = []
     try:
         for step in range(STEPS):
@@ -47,15 +50,21 @@ def graphs(drawing: Drawing) -> list[tuple[torch.Tensor, ...]]:
             for due in (step, step + DELAY):
                 edges = drawing.at(due)
                 found.append((edges.inner.indices, edges.halo.indices, edges.halo_weight, edges.picked))
+            assert not drawing.asked
+            if asking:
+                drawing.ask(step)
+                assert list(drawing.asked) == ([] if step % REFRESH == 0 else [step + DELAY + 1])
     finally:
         drawing.drain()
+        assert not drawing.asked
     return found
 
 
-def test_drawn_ahead_is_drawn_alike():
+@pytest.mark.parametrize("asking", [False, True])
+def test_drawn_ahead_is_drawn_alike(asking):
     def work(scene: Scene) -> tuple[list[str], bool]:
         watched = Watched(0.3, REFRESH)
-        ahead = graphs(Drawing(watched, scene, DELAY))
+        ahead = graphs(Drawing(watched, scene, DELAY), asking)
         plain = graphs(Drawing(InOnePiece(Neighbours(0.3, REFRESH)), scene, DELAY))
         same = all(
             torch.equal(*pair) for one, other in zip(ahead, plain, strict=True) for pair in zip(one, other, strict=True)

@@ -97,8 +97,7 @@ class Reader:
         fresh = self.layout is None
         ends = self.whole.arriving(self.direction)
         if fresh:
-            wide = torch.float32 if message.dtype == torch.bfloat16 else message.dtype
-            self.store = torch.zeros(ends.ptr[-1], message.width, dtype=wide)
+            self.store = torch.zeros(ends.ptr[-1], message.width, dtype=kernels.sum_dtype(message.dtype))
             self.updated = torch.full((ends.ptr[-1],), message.sent, dtype=torch.int32)
         came = message.links.arriving(self.direction)
         updated = ends.split(self.updated)

@@ -55,8 +55,7 @@ class Sender:
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
         """Forward: of inner rows [n, F] those a peer reads. Backward: of halo gradients [h, F] those it owns."""
         if self.remembers and not self.memory:
-            wide = torch.float32 if rows.dtype == torch.bfloat16 else rows.dtype
-            counts = self.whole.leaving(self.direction).counts
+            counts, wide = self.whole.leaving(self.direction).counts, kernels.sum_dtype(rows.dtype)
             self.memory = [torch.zeros(count, rows.shape[1], dtype=wide) for count in counts]
         ends = links.leaving(self.direction)
         places: Sequence[Tensor | None] = ends.places or [None] * len(ends.counts)

@@ -48,6 +48,7 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     asked, where = loss.new_tensor([float(stop.asked)]), Where("weights", "reduce", step, "weights")
+    graph.drawing.ask(step)
     flat = torch.cat([loss.view(1), asked, *(gradient.flatten() for gradient in gradients)])
     if encode.lossless:
         transport.all_reduce(flat, where)

@@ -12,9 +12,11 @@ from isthmus.kernels.ops import (
     gather_rows,
     kept_positive,
     scatter_add_rows,
+    sum_dtype,
     transpose,
 )
 from isthmus.kernels.packing import pack_rows, packed_width, unpack_rows
+from isthmus.kernels.products import bf16_is_fast, product_bf16
 from isthmus.kernels.sparse import SparseMatrix
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "aggregate",
     "attention",
     "attention_grad",
+    "bf16_is_fast",
     "both_positive",
     "draw_edges",
     "draw_rows",
@@ -36,10 +39,12 @@ __all__ = [
     "kept_positive",
     "pack_rows",
     "packed_width",
+    "product_bf16",
     "scatter_add_rows",
     "select_edges",
     "select_rows",
     "stream",
+    "sum_dtype",
     "transpose",
     "unpack_rows",
 ]

@@ -15,6 +15,11 @@ _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """In what rows are summed: their own dtype, but bf16 rows in float32."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
 def aggregate(
     csr: Csr,
     x: Tensor,
@@ -33,9 +38,9 @@ def aggregate(
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
     ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one.
     """
-    sum_dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+    sums = sum_dtype(x.dtype)
     if out is None:
-        out = torch.empty(csr.num_rows, x.shape[1], dtype=sum_dtype, device=x.device)
+        out = torch.empty(csr.num_rows, x.shape[1], dtype=sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
         twin.aggregate(
@@ -53,7 +58,7 @@ def aggregate(
     getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(csr.targets)),
         *(_ptr(x), _int(x.shape[1]), _int(x.stride(0))),
-        *(_ptr(_as(edge_weight, sum_dtype)), _ptr(_as(col_scale, sum_dtype)), _ptr(_as(row_scale, sum_dtype))),
+        *(_ptr(_as(edge_weight, sums)), _ptr(_as(col_scale, sums)), _ptr(_as(row_scale, sums))),
         *(_ptr(out), _int(out.stride(0)), int(add_self), int(accumulate), torch.get_num_threads()),
     )
     return out

@@ -36,7 +36,7 @@ class SparseMatrix:
         return self.pattern.num_rows
 
     def __matmul__(self, weight: Tensor) -> Tensor:
-        """X W, [n, K] for weight [F, K]."""
+        """X W, [n, K] for weight [F, K]; sums, and the result, are float32 also for a bf16 weight."""
         return _SparseMatmul.apply(weight, self)
 
     def dense(self) -> Tensor:
@@ -60,14 +60,18 @@ class SparseMatrix:
     def turned(self) -> tuple[Csr, Tensor]:
         return ops.transpose(self.pattern)
 
+    @cached_property
+    def turned_values(self) -> Tensor:
+        return self.values[self.turned[1]]
+
 
 class _SparseMatmul(Function):
     @staticmethod
     def forward(ctx, weight, x):
-        ctx.x = x
+        ctx.x, ctx.dtype = x, weight.dtype
         return ops.aggregate(x.pattern, weight.contiguous(), edge_weight=x.values)
 
     @staticmethod
     def backward(ctx, grad):
-        turned, order = ctx.x.turned
-        return ops.aggregate(turned, grad.contiguous(), edge_weight=ctx.x.values[order]), None
+        rows = grad.to(ctx.dtype).contiguous()
+        return ops.aggregate(ctx.x.turned[0], rows, edge_weight=ctx.x.turned_values), None

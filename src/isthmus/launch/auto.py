@@ -21,23 +21,30 @@ _STEPS = 3  # of each measurement; the first is not counted, since it also moves
 _ROOM = 0.9  # of the computing time may be filled with transfers
 _NEGLIGIBLE = 0.1  # of the computing time: waiting that is not worth a loss
 
+
+def _options(staleness: int = 1, sampler: str = "optimal-boundary", rate: float = 0.1, bits: int = 8) -> dict[str, Any]:
+    coded = bits < 32
+    return {
+        "staleness": staleness,
+        "sampler": sampler,
+        "rate": rate,
+        "bits": bits,
+        "bits_weights": 8 if coded else 32,
+        "delta": coded,
+        "precision": "auto" if coded else "fp32",
+    }
+
+
 # What is given up, least first: nothing; freshness; bits, which differences make up for; rows; more bits.
-_LADDER: list[tuple[float, dict[str, Any]]] = [
-    (1.0, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 32, "bits_weights": 32, "delta": False}),
-    (0.27, {"staleness": 1, "sampler": "none", "rate": 1.0, "bits": 8, "bits_weights": 8, "delta": True}),
-    (0.135, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.5, "bits": 8, "bits_weights": 8, "delta": True}),
-    (0.068, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.25, "bits": 8, "bits_weights": 8, "delta": True}),
-    (0.027, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 8, "bits_weights": 8, "delta": True}),
-    (0.016, {"staleness": 1, "sampler": "optimal-boundary", "rate": 0.1, "bits": 4, "bits_weights": 8, "delta": True}),
+_FRESH = _options(0, "none", 1.0, 32)
+_LADDER = [
+    (1.0, _options(1, "none", 1.0, 32)),
+    (0.27, _options(1, "none", 1.0)),
+    (0.135, _options(rate=0.5)),
+    (0.068, _options(rate=0.25)),
+    (0.027, _options()),
+    (0.016, _options(bits=4)),
 ]
-_FRESH: dict[str, Any] = {
-    "staleness": 0,
-    "sampler": "none",
-    "rate": 1.0,
-    "bits": 32,
-    "bits_weights": 32,
-    "delta": False,
-}
 
 
 @dataclass(frozen=True)

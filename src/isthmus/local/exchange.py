@@ -58,6 +58,16 @@ def aggregate(
     return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask, only)
 
 
+def aggregate_inner(edges: Edges, x: Tensor, norm: str) -> Tensor:
+    """P_inner X alone, [n, F]."""
+    return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)))
+
+
+def aggregate_halo(graph: LocalGraph, edges: Edges, x: Tensor, norm: str, site: int, late: Late) -> Tensor:
+    """P_halo X_halo alone, [n, F], of rows X Wᵀ that their owners make of x [n, G] for their readers (`Late`)."""
+    return _NarrowHalo.apply(late.rows, late.weight, x.detach(), graph, edges, norm, site, late.mask)
+
+
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
     return _Halo.apply(x, graph, site, exact)
 
@@ -69,7 +79,7 @@ def fetch(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
 
 def combine(edges: Edges, x: Tensor, halo: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
     """P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F] that are already here."""
-    return _Combine.apply(x, halo, edges, edges.norm(norm, x.dtype), as_rows)
+    return _Combine.apply(x, halo, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
 
 
 def attend(edges: Edges, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
@@ -96,14 +106,17 @@ class _Aggregate(Function):
     @staticmethod
     def forward(ctx, x, before, weight, graph, name, site, exact, mask, only):
         edges = graph.whole if exact else graph.edges
+        sums = kernels.sum_dtype(x.dtype)
         if only is not None:
-            edges = graph.towards(only, edges, edges.norm(name, x.dtype).add_self)
-        norm = edges.norm(name, x.dtype)
+            edges = graph.towards(only, edges, edges.norm(name, sums).add_self)
+        norm = edges.norm(name, sums)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
         ctx.narrow, ctx.late = weight is not None, before is not None
         ctx.save_for_backward(*((before, weight) if ctx.narrow else ()))
         rows, overlap = graph.as_rows(x), graph.savings.overlap
-        leaving = graph.as_rows(before) if ctx.late and not ctx.narrow else rows
+        leaving = x if graph.rows_dtype is None else rows
+        if ctx.late and not ctx.narrow:
+            leaving = graph.as_sent(before)
         kind = "embeddings" if x.requires_grad else "features"
         if ctx.narrow:
             channel = _post_narrow(graph, Late(before, mask, weight), site, kind)
@@ -149,6 +162,45 @@ class _Aggregate(Function):
         )
 
 
+class _Inner(Function):
+    @staticmethod
+    def forward(ctx, x, edges, norm):
+        ctx.edges, ctx.norm = edges, norm
+        return edges.aggregate_inner(x, norm)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.edges.spread_inner(grad, ctx.norm), None, None
+
+
+class _NarrowHalo(Function):
+    """Z = P_halo Y_halo, with Y = D(S) Wᵀ made and sent by the owners; the gradient by Y goes home, and through it."""
+
+    @staticmethod
+    def forward(ctx, before, weight, after, graph, edges, name, site, mask):
+        norm = edges.norm(name, before.dtype)
+        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.mask = graph, edges, norm, site, mask
+        ctx.save_for_backward(before, weight)
+        channel = _post_narrow(graph, Late(before, mask, weight), site, "embeddings")
+        arrived, out = channel.take(graph.step), before.new_zeros(edges.num_inner, len(weight))
+        if arrived is not None:
+            edges.aggregate_halo(arrived, norm, out)
+        if graph.wires.probing:
+            graph.wires.measure(channel, graph.as_sent(after @ weight.t()), edges, arrived)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        graph, edges = ctx.graph, ctx.edges
+        before, weight = ctx.saved_tensors
+        channel = graph.wires.channel(ctx.site, BACKWARD, exact=False)
+        leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
+        edges.spread_halo(grad, ctx.norm, leaving)
+        nothing = partial(grad.new_zeros, graph.num_inner, grad.shape[1])
+        home = _return_gradients(graph, edges, channel, leaving, nothing)
+        return *_through(graph, channel, home, Late(before, ctx.mask, weight)), *[None] * 6
+
+
 class _Halo(Function):
     """[X; X_halo]. Its gradient's halo rows go back to their owners and are added there."""
 
@@ -179,7 +231,7 @@ class _Fetch(Function):
     @staticmethod
     def forward(ctx, x, graph, site):
         ctx.graph, ctx.edges, ctx.site = graph, graph.edges, site
-        rows = graph.as_rows(x)
+        rows = graph.as_sent(x)
         channel = _post_rows(graph, rows, site, False, "embeddings" if x.requires_grad else "features")
         arrived = channel.take(graph.step)
         graph.wires.measure(channel, rows, graph.edges, arrived)
@@ -298,7 +350,7 @@ def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str) -> Channel
         links = graph.drawing.at(due).links
         at, narrow = links.boundary_rows, late.rows.new_empty(len(late.rows), len(late.weight))
         narrow[at] = late.mask.drop(late.rows[at], graph.nodes[at], due) @ late.weight.t()
-        channel.post(graph.step, graph.as_rows(narrow), links, kind, due)
+        channel.post(graph.step, graph.as_sent(narrow), links, kind, due)
     return channel
 
 
@@ -318,7 +370,7 @@ def _return_gradients(
     graph: LocalGraph, edges: Edges, channel: Channel, leaving: Tensor, inner: Callable[[], Tensor]
 ) -> Tensor:
     """Sends the gradients of halo rows home; ``inner()`` plus those of my boundary rows, [n, F]."""
-    rows, overlap = graph.as_rows(leaving), graph.savings.overlap
+    rows, overlap = graph.as_sent(leaving), graph.savings.overlap
     if rows is not leaving:
         channel.buffers.give(leaving)
     witness = rows.clone() if graph.wires.probing else rows

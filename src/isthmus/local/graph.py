@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from isthmus import kernels
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
@@ -66,6 +68,10 @@ class LocalGraph:
         self.features = None
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
+        precision = self.policy.precision
+        self._bf16 = dtype == torch.float32 and (
+            precision == "bf16" or (precision == "auto" and kernels.bf16_is_fast())
+        )
         self._dropped: Dropped | None = None
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
@@ -139,6 +145,22 @@ class LocalGraph:
         raw = None if late is None else exchange.Late(source, late.mask)
         return exchange.aggregate(self, x, norm, site, False, raw, only)
 
+    def aggregate_narrow(self, x: Tensor, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
+        """P (X Wᵀ), [n, out], for rows x [n, in] and weight [out, in]; or the rows ``only`` of it.
+
+        Where few rows are asked for, only what others read is transformed first: (P_inner X) Wᵀ + P_halo (X_halo Wᵀ).
+        """
+        late = self._late(x)
+        if late is None or only is None or 2 * len(only) > self.num_inner:
+            return self.aggregate(self.linear(x, weight), norm, of=(x, weight), only=only)
+        self._check_rows(x)
+        site = self._next_site()
+        self.drawing.look(late.before, weight, norm)
+        edges = self.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
+        own = self.linear(exchange.aggregate_inner(edges, self.as_sent(x), norm), weight)
+        sent = exchange.Late(late.before, late.mask, weight)
+        return own + exchange.aggregate_halo(self, edges, x, norm, site, sent)
+
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
         self._check_rows(x)
@@ -166,12 +188,33 @@ class LocalGraph:
         if only is not None:
             edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self)
         halo = self._kept_sparse(x)
-        return exchange.combine(edges, x @ weight.t(), halo @ weight.t(), norm, self.as_rows)
+        return exchange.combine(edges, self.linear(x, weight), self.linear(halo, weight), norm, self.as_rows)
 
     def halo_sparse(self, x: SparseMatrix, weight: Tensor) -> Tensor:
         """[X; X_halo] Wᵀ of sparse features, [n + h, out]; rows as `edge_index` numbers them."""
-        halo, picked = self._kept_sparse(x) @ weight.t(), self.edges.picked
-        return torch.cat([x @ weight.t(), halo if picked is None else halo[picked]])
+        halo, picked = self.linear(self._kept_sparse(x), weight), self.edges.picked
+        return torch.cat([self.linear(x, weight), halo if picked is None else halo[picked]])
+
+    def linear(
+        self, blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """[X_1 | X_2 | …] Wᵀ (+ b), [n, out], of rows X or blocks of them side by side, X_k [n, in_k]; W [out, Σ in_k].
+
+        With the policy's precision bf16 it is made so while a model trains, and the result of dense rows is bf16 too if
+        there is no bias.
+        """
+        halved = self.training and self._bf16
+        if isinstance(blocks, SparseMatrix):
+            out = blocks @ (weight.bfloat16() if halved else weight).t()
+            return out if bias is None else out + bias
+        blocks = (blocks,) if isinstance(blocks, Tensor) else blocks
+        if halved:
+            return kernels.product_bf16(blocks, weight, bias)
+        first, *others = weight.split([block.shape[1] for block in blocks], dim=1)
+        out = functional.linear(blocks[0], first, bias)
+        for block, of_block in zip(blocks[1:], others, strict=True):
+            out.addmm_(block, of_block.t())
+        return out
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -310,14 +353,20 @@ class LocalGraph:
         self.drawing.drain()
 
     def towards(self, rows: Tensor, edges: Edges, with_self: bool) -> Targets:
-        """Edges that lead to the given rows, of a graph with all inner edges; those of the whole graph are kept."""
+        """Edges that lead to the given rows; those of the whole graph are kept."""
         if self._whole_towards is None or self._whole_towards[0] is not rows or self._whole_towards[1] != with_self:
             self._whole_towards = rows, with_self, Targets(self.whole, rows, with_self)
         kept = self._whole_towards[2]
         return kept if edges is self.whole else Targets(edges, rows, with_self, kept)
 
     def as_rows(self, x: Tensor) -> Tensor:
-        """Rows in the form in which they are read and sent: as they are, or in bf16."""
+        """Rows in the form in which they are read: as they are, or in bf16."""
+        if self.rows_dtype is None and self._bf16 and self.training and x is not self._fixed:
+            return x.bfloat16()  # but not input features: what is made of them is kept for evaluations too
+        return self.as_sent(x)
+
+    def as_sent(self, x: Tensor) -> Tensor:
+        """Rows in the form in which they leave, before they are coded."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
     def _late(self, x: Tensor) -> Dropped | None:

@@ -29,6 +29,9 @@ class Policy:
     they are fetched once (or, without that saving, like all other rows)."""
     weights: Codec = field(default_factory=AsIs)
     """How the gradients of the weights travel when the workers sum them."""
+    precision: str = "fp32"
+    """In what rows are aggregated and multiplied by weights while a model trains: fp32; bf16, with sums in fp32; or
+    auto, bf16 where the processor multiplies it by itself."""
 
     def __post_init__(self) -> None:
         for stages in (self.forward, self.backward):

@@ -1,6 +1,6 @@
 """Models, written once against LocalGraph, and the adapter for PyG's convolutions."""
 
-from isthmus.nn.layers import GATConv, GCNConv, SAGEConv, linear, propagate
+from isthmus.nn.layers import GATConv, GCNConv, SAGEConv, propagate
 from isthmus.nn.models import GAT, GCN, MODELS, SAGE, Model, ModelConfig
 from isthmus.nn.own import own_model
 from isthmus.nn.pyg import Halo, distribute
@@ -17,7 +17,6 @@ __all__ = [
     "ModelConfig",
     "SAGEConv",
     "distribute",
-    "linear",
     "own_model",
     "propagate",
 ]

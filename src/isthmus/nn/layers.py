@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from isthmus.kernels import SparseMatrix
 from isthmus.local import LocalGraph, take
@@ -12,24 +11,26 @@ from isthmus.local import LocalGraph, take
 Rows = Tensor | SparseMatrix
 
 
-def linear(x: Rows, weight: Tensor) -> Tensor:
-    """x Wᵀ, [n, out] for x [n, in] dense or sparse and weight [out, in]."""
-    return x @ weight.t() if isinstance(x, SparseMatrix) else functional.linear(x, weight)
+def narrows(graph: LocalGraph, x: Tensor, out_width: int) -> bool:
+    """Whether a layer's transform comes before its aggregation: P (X Wᵀ) instead of (P X) Wᵀ.
+
+    Input rows that never change are aggregated once per run, so for them P X comes first. Elsewhere the narrow side is
+    exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient. Rows
+    that readers drop out themselves are exchanged as they are (`LocalGraph.may_narrow`).
+    """
+    return graph.savings.narrow_side and out_width <= x.shape[1] and graph.may_narrow(x, out_width)
 
 
 def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
     """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it.
 
-    Input rows that never change are aggregated once per run, so for them P X comes first, unless they are sparse (P X
-    is several times fuller than X): then those of the halo are kept and transformed here too. Elsewhere the narrow side
-    is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
-    Rows that readers drop out themselves are exchanged as they are (`LocalGraph.may_narrow`).
+    For sparse rows that is the transform first (P X is several times fuller than X), those of the halo included.
     """
     if isinstance(x, SparseMatrix):
         return graph.aggregate_sparse(x, weight, norm, only)
-    if graph.savings.narrow_side and len(weight) <= x.shape[1] and graph.may_narrow(x, len(weight)):
-        return graph.aggregate(linear(x, weight), norm, of=(x, weight), only=only)
-    return linear(graph.aggregate(x, norm, through=weight, only=only), weight)
+    if narrows(graph, x, len(weight)):
+        return graph.aggregate_narrow(x, weight, norm, only)
+    return graph.linear(graph.aggregate(x, norm, through=weight, only=only), weight)
 
 
 class GCNConv(nn.Module):
@@ -56,7 +57,7 @@ class SAGEConv(nn.Module):
     .. math:: x'_i = W \Bigl[\, x_i \,\Big\|\, \frac{1}{d_i} \sum_{j \in N(i)} x_j \Bigr] + b
                    = W_{self}\, x_i + W_{mean} \frac{1}{d_i} \sum_{j \in N(i)} x_j + b
 
-    The second form is computed: nothing is concatenated, and the two halves may take different orders.
+    Where the transform comes before the aggregation the second form is computed: the halves take different orders.
     Shapes: x [n, in] → [n, out]; W [out, 2 in].
     """
 
@@ -68,10 +69,12 @@ class SAGEConv(nn.Module):
 
     def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
         w_self, w_mean = self.weight.chunk(2, dim=1)
-        neighbours = propagate(graph, x, w_mean, "mean", only)
         if isinstance(x, SparseMatrix):
-            return take(linear(x, w_self), only) + neighbours + self.bias
-        return torch.addmm(neighbours + self.bias, take(x, only), w_self.t())
+            return propagate(graph, x, w_mean, "mean", only) + take(graph.linear(x, w_self, self.bias), only)
+        if narrows(graph, x, len(self.weight)):
+            return propagate(graph, x, w_mean, "mean", only) + graph.linear(take(x, only), w_self, self.bias)
+        neighbours = graph.aggregate(x, "mean", through=w_mean, only=only)
+        return graph.linear((take(x, only), neighbours), self.weight, self.bias)
 
 
 class GATConv(nn.Module):
@@ -97,9 +100,9 @@ class GATConv(nn.Module):
         if isinstance(x, SparseMatrix):
             rows = graph.halo_sparse(x, self.weight)
         elif graph.wants_as_is(x):
-            rows = linear(graph.halo(x), self.weight)
+            rows = graph.linear(graph.halo(x), self.weight).to(x.dtype)
         else:
-            rows = graph.halo(linear(x, self.weight))
+            rows = graph.halo(graph.linear(x, self.weight).to(x.dtype))
         by_head = rows.view(len(rows), self.heads, -1)
         target = (by_head[: graph.num_inner] * self.target).sum(-1)
         source = (by_head * self.source).sum(-1)

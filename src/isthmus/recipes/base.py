@@ -76,4 +76,4 @@ class Recipe:
         # The sum of the weights' gradients is the same affair in all of them; what is coarse there is rounded without
         # bias, since nothing of it is fed back.
         weights = codec(settings.get("bits_weights", 32), "stochastic")
-        return replace(self.make(settings), weights=weights)
+        return replace(self.make(settings), weights=weights, precision=settings.get("precision", "fp32"))

@@ -20,6 +20,11 @@ CODED = {
     "bits_weights": Option(
         32, "the same for the gradients of the weights when workers sum them; 8: rounded at random", BITS[:5]
     ),
+    "precision": Option(
+        "fp32",
+        "of rows and products in training: fp32, bf16 (sums in fp32), or auto: bf16 where the processor has it",
+        ("fp32", "bf16", "auto"),
+    ),
     "rounding": Option("nearest", "of coded values: nearest or stochastic", ("nearest", "stochastic")),
     "feedback": Option(False, "what coding left out of one message is added to the next"),
     "seed": Option(None, "of the recipe's draws; default: the seed of the run"),

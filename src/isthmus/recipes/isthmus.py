@@ -42,6 +42,7 @@ ISTHMUS = Recipe(
         **CODED,
         "bits": Option(8, CODED["bits"].help, CODED["bits"].choices),
         "bits_weights": Option(8, CODED["bits_weights"].help, CODED["bits_weights"].choices),
+        "precision": Option("auto", CODED["precision"].help, CODED["precision"].choices),
     },
     notes="Readers keep one copy of the halo rows of every layer, owners what each reader holds of them.",
     objective="vol",

@@ -34,18 +34,24 @@ class TwoPart(Protocol):
     def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Any:
         """What this worker can draw alone, in any thread."""
 
-    def finish(self, scene: Scene, step: int, prepared: Any) -> Edges: ...
+    def ask(self, scene: Scene, step: int, prepared: Any) -> Any:
+        """Tells the others what they must know, and does not wait. Every worker asks at the same time."""
+
+    def finish(self, scene: Scene, prepared: Any, asked: Any) -> Edges:
+        """The graph, when the others have told."""
 
 
 class Drawing:
     """Draws a graph ``delay`` steps before it is used, and keeps it until then.
 
-    Of the one that is wanted next, a thread draws what it can beside the computing.
+    Of the one that is wanted next, a thread draws what it can beside the computing; at the end of a step the workers
+    tell each other of it, so that nobody waits for that when the next step begins.
     """
 
     def __init__(self, sampler: Sampler | None, scene: Scene, delay: int):
         self.sampler, self.scene, self.delay = sampler, scene, delay
         self.ahead: dict[int, Future] = {}  # by step: what is being prepared for its graph
+        self.asked: dict[int, tuple[Any, Any]] = {}  # by step: what was prepared, and what the others were told
         self.thread: ThreadPoolExecutor | None = None  # of one thread, which prepares
         self.known: list[Sizes] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Edges] = {}
@@ -73,6 +79,13 @@ class Drawing:
             self.scene.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._graphs[step]
 
+    def ask(self, step: int) -> None:
+        """Training step `step` is nearly over: the others are told of the graph that the next one will ask for."""
+        wanted = step + self.delay + 1
+        if wanted in self.ahead and isinstance(self.sampler, TwoPart):
+            prepared = self.ahead.pop(wanted).result(self.scene.transport.timeout)
+            self.asked[wanted] = prepared, self.sampler.ask(self.scene, wanted, prepared)
+
     @property
     def latest(self) -> Sizes | None:
         """What is known of the sizes of rows."""
@@ -81,7 +94,7 @@ class Drawing:
     def look(self, x: Tensor, through: Tensor | None, norm: str) -> None:
         """Rows pass that will be aggregated."""
         if self._measure is not None:
-            self._measure.look(x, through, norm, self.scene.whole.norm(norm, x.dtype).source)
+            self._measure.look(x, through, norm, self.scene.whole.norm(norm, self.scene.dtype).source)
 
     def state(self) -> dict[str, Tensor]:
         self._learn()
@@ -123,13 +136,15 @@ class Drawing:
             self.ahead[wanted] = self.thread.submit(self.sampler.prepare, *about)
 
     def _draw(self, sampler: Sampler, step: int) -> Edges:
-        if step not in self.ahead or not isinstance(sampler, TwoPart):
+        self.ask(step - self.delay - 1)  # if that step was not brought to its end
+        if step not in self.asked or not isinstance(sampler, TwoPart):
             return sampler.draw(self.scene, step, self._sizes(step))
-        prepared = self.ahead.pop(step).result(self.scene.transport.timeout)
-        return sampler.finish(self.scene, step, prepared)
+        return sampler.finish(self.scene, *self.asked.pop(step))
 
     def drain(self) -> None:
-        """Nothing is being drawn after this."""
+        """Nothing is being drawn, and nobody is being told, after this."""
+        for step in list(self.asked):
+            self.at(step)
         if self.thread is not None:
             self.thread.shutdown(cancel_futures=True)
         self.ahead, self.thread = {}, None

@@ -12,7 +12,7 @@ from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import EdgeAttr, Edges
-from isthmus.sample.scene import Scene
+from isthmus.sample.scene import Asked, Scene
 from isthmus.sample.sizes import SMALLEST, Sizes
 
 _SALT = 0x95C
@@ -93,7 +93,10 @@ class Neighbours:
         return found
 
     def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
-        return scene.whole if self.rate == 1 else self.finish(scene, step, self.prepare(scene, step, sizes))
+        if self.rate == 1:
+            return scene.whole
+        prepared = self.prepare(scene, step, sizes)
+        return self.finish(scene, prepared, self.ask(scene, step, prepared))
 
     def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Kept:
         """The edges that this worker keeps."""
@@ -118,9 +121,12 @@ class Neighbours:
         inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
         return Kept(halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
 
-    def finish(self, scene: Scene, step: int, prepared: Kept) -> Edges:
+    def ask(self, scene: Scene, step: int, prepared: Kept) -> Asked:
         """The owners hear which rows are read."""
-        return scene.with_edges(step, *prepared)
+        return scene.ask(prepared.halo.csr, step)
+
+    def finish(self, scene: Scene, prepared: Kept, asked: Asked) -> Edges:
+        return scene.with_edges(asked, *prepared)
 
     def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""

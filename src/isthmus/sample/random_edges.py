@@ -59,7 +59,7 @@ class RandomEdges:
             attributes = of_inner[inner_kept], of_halo[halo_kept]
         halo_out = self._weighted(kernels.transpose(halo)[0], p, scene.dtype)
         halo_in = self._weighted(halo, p, scene.dtype)
-        return scene.with_edges(step, halo_in, halo_out, inner, inner_out, attributes)
+        return scene.with_edges(scene.ask(halo, step), halo_in, halo_out, inner, inner_out, attributes)
 
     def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
         readers = scene.whole.halo_out.indptr.diff().double()

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Transport, Where, flags
+from isthmus.comm import Links, Pending, Transport, Where, flags
 from isthmus.kernels import Csr
 from isthmus.sample.drawn import Drawn, Pattern
 from isthmus.sample.edges import EdgeAttr, Edges
+
+
+class Asked(NamedTuple):
+    """Which halo rows a drawn graph reads, on its way to their owners; and what readers say of mine."""
+
+    read: Tensor  # bool [h]
+    heard: list[Tensor]  # per peer: one bit for each of my rows that it could read
+    pending: Pending
 
 
 @dataclass(frozen=True)
@@ -43,36 +52,42 @@ class Scene:
             edge_attr=whole.edge_attributes and (lambda: _attributes(whole, picked)),
         )
 
+    def ask(self, halo: Csr, step: int) -> Asked:
+        """Tells the owners which halo rows the edges n × h read, one bit per row; does not wait for what others say."""
+        read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
+        read[halo.indices.long()] = True
+        links, where = self.whole.links, Where("drawn graph", "backward", step, "ids")
+        heard = [flags.room(len(rows)) for rows in links.send_rows]
+        leaving = [flags.pack(rows) for rows in links.halo.split(read)]
+        return Asked(read, heard, self.transport.exchange(leaving, heard, where))
+
     def with_edges(
         self,
-        step: int,
+        asked: Asked,
         halo: Pattern,  # n × h
         halo_out: Pattern | None,  # h × n
         inner: Pattern | None,
         inner_out: Pattern | None,
         edge_attr: EdgeAttr = None,
     ) -> Drawn:
-        """The graph with some of the edges, and the halo nodes that they read; owners are told which those are."""
-        read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
-        read[halo.csr.indices.long()] = True
+        """The graph with some of the edges, and the halo nodes that they read: those that were asked for."""
+        read = asked.read
         picked, number = read.nonzero().flatten(), read.cumsum(0, dtype=torch.int32) - 1
         compact = Csr(halo.csr.indptr, number[halo.csr.indices.long()], len(picked))
         if halo_out is not None:  # rows of nodes that are not read are empty
             ends = torch.cat([halo_out.csr.indptr[:1], halo_out.csr.indptr[picked + 1]])
             halo_out = Pattern(Csr(ends, halo_out.csr.indices, halo_out.csr.num_cols), halo_out.weight)
-        links = self._ask(read, step)
+        links = self._answered(asked)
         halo = Pattern(compact, halo.weight)
         return Drawn(self.whole, links, picked, halo, halo_out, None, inner, inner_out, edge_attr)
 
-    def _ask(self, read: Tensor, step: int) -> Links:
-        """The links of the halo rows that are read (bool [h]): their owners hear of them, one bit per row."""
+    def _answered(self, asked: Asked) -> Links:
+        """The links of the halo rows that are read, and of those of mine that others read."""
         links = self.whole.links
-        wanted = links.halo.split(read)
-        heard = [flags.room(len(rows)) for rows in links.send_rows]
-        where = Where("drawn graph", "backward", step, "ids")
-        self.transport.exchange([flags.pack(rows) for rows in wanted], heard, where).wait()
-        sent = [flags.unpack(bits, len(rows)) for bits, rows in zip(heard, links.send_rows, strict=True)]
-        return _links(links, [rows.nonzero().flatten().to(torch.int32) for rows in wanted], sent)
+        asked.pending.wait()
+        sent = [flags.unpack(bits, len(rows)) for bits, rows in zip(asked.heard, links.send_rows, strict=True)]
+        halo = [rows.nonzero().flatten().to(torch.int32) for rows in links.halo.split(asked.read)]
+        return _links(links, halo, sent)
 
 
 def _links(links: Links, halo: Sequence[Tensor], sent: Sequence[Tensor]) -> Links:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from isthmus.kernels import Csr
 from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import Edges
 from isthmus.sample.norm import Norm
@@ -19,13 +20,13 @@ class Targets(Edges):
     """
 
     def __init__(self, edges: Edges, rows: Tensor, with_self: bool, like: Targets | None = None):
-        """``rows`` int64 [m]; all inner edges count one; ``like``: another with the same ones, not to be made again."""
-        assert edges.inner_weight is None, "inner edges that were drawn are not parted"
-        inner = edges.inner.take(rows)[0] if like is None else like.inner
-        halo, at = edges.halo.take(rows)
+        """``rows`` int64 [m]. ``like``: another with all inner edges, parted already; for graphs that keep them all."""
+        like = like if edges.inner_weight is None else None
+        inner = Pattern(like.inner) if like else _towards(edges.inner, edges.inner_weight, rows, with_self)
+        halo = _towards(edges.halo, edges.halo_weight, rows, False)
         super().__init__(
-            inner=inner.after(rows) if like is None and with_self else inner,
-            halo=halo,
+            inner=inner.csr,
+            halo=halo.csr,
             links=edges.links,
             nodes=edges.nodes,
             halo_nodes=edges.halo_nodes,
@@ -33,11 +34,13 @@ class Targets(Edges):
             halo_degree=edges.halo_degree,
             symmetric=False,
         )
-        if like is not None:
+        if like:
             self.inner_out = like.inner_out
-        if edges.halo_weight is not None:
-            self.halo_weight = edges.halo_weight[at]
-            turned = Pattern(halo, self.halo_weight).turned()
+        elif inner.weight is not None:
+            turned, self.inner_weight = inner.turned(), inner.weight
+            self.inner_out, self.inner_out_weight = turned.csr, turned.weight
+        if halo.weight is not None:
+            turned, self.halo_weight = halo.turned(), halo.weight
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
         self._of, self._rows = edges, rows
 
@@ -47,3 +50,18 @@ class Targets(Edges):
             target = None if norm.target is None else norm.target[self._rows]
             self._norms[name, dtype] = replace(norm, target=target, add_self=False)
         return self._norms[name, dtype]
+
+
+def _towards(csr: Csr, weight: Tensor | None, rows: Tensor, with_self: bool) -> Pattern:
+    """Some rows of a pattern; with a self loop in front of each, which counts one."""
+    parted, at = csr.take(rows)
+    weight = None if weight is None else weight[at]
+    if not with_self:
+        return Pattern(parted, weight)
+    looped = parted.after(rows)
+    if weight is None:
+        return Pattern(looped)
+    weights, loops = weight.new_ones(looped.num_edges), torch.zeros(looped.num_edges, dtype=torch.bool)
+    loops[looped.indptr[:-1]] = True
+    weights[~loops] = weight
+    return Pattern(looped, weights)

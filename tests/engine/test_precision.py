@@ -1,0 +1,56 @@
+"""Training with rows and products in bf16: close to float32, and only where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from exactly import assert_equal_runs, config, run
+from graphs import community_graph, cut, sparse_rows
+
+from isthmus import kernels
+from isthmus.recipes import find
+
+
+def policy(precision: str, recipe: str = "exact"):
+    return find(recipe).policy({"precision": precision})
+
+
+def far(one, other) -> float:
+    """The largest relative distance between two runs' losses."""
+    return float(((one[0] - other[0]).abs() / one[0]).max())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("recipe", ["exact", "vanilla", "pipegcn", "psc-gcn", "isthmus"])
+def test_bf16_trains_like_fp32(tmp_path, recipe, model, sparse):
+    graph = community_graph()
+    if sparse:
+        graph = replace(graph, x=sparse_rows(np.where(graph.x > 0.5, graph.x, 0)))
+    book, asked = cut(graph, 3, "metis", tmp_path), config(model, 0.3, dtype="float32")
+    full, halved = (run(book, asked, policy(precision, recipe)) for precision in ("fp32", "bf16"))
+    assert 1e-5 < far(full, halved) < 0.05
+    assert halved[0][-1] < halved[0][0]
+
+
+def test_workers_agree_in_bf16(tmp_path):
+    """The same rounding at the same places: what differs is the order of sums, here and there by one bit of bf16."""
+    graph, asked = community_graph(), config("sage", 0.3, dtype="float32")
+    alone = run(cut(graph, 1, "random", tmp_path), asked, policy("bf16"))
+    assert far(alone, run(cut(graph, 3, "random", tmp_path), asked, policy("bf16"))) < 0.01
+
+
+def test_float64_stays_what_it_is(tmp_path):
+    book, asked = cut(community_graph(), 2, "metis", tmp_path), config("sage", 0.3)
+    assert_equal_runs(run(book, asked, policy("fp32")), run(book, asked, policy("bf16")), tolerance=0)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_auto_goes_by_the_processor(tmp_path, monkeypatch, fast):
+    monkeypatch.setattr(kernels, "bf16_is_fast", lambda: fast)
+    book, asked = cut(community_graph(), 2, "metis", tmp_path), config("sage", 0.3, dtype="float32")
+    one, other = run(book, asked, policy("auto")), run(book, asked, policy("bf16" if fast else "fp32"))
+    assert torch.equal(one[1], other[1])

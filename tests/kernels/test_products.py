@@ -1,0 +1,73 @@
+"""Dense and sparse products with bf16 operands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.kernels import Csr, SparseMatrix
+
+ROUNDING = 2.0**-8  # of one value in bf16, relative
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rounded(x: Tensor) -> Tensor:
+    """What bf16 keeps of x, in float64."""
+    return x.detach().bfloat16().double()
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("widths", [(7,), (7, 5), (3, 1, 8)])
+def test_products_of_rounded_operands(widths, biased):
+    """Operands are rounded, sums are not, results are rounded once."""
+    blocks = [drawn(40, width, seed=k).requires_grad_() for k, width in enumerate(widths)]
+    weight = drawn(6, sum(widths), seed=9).requires_grad_()
+    bias = drawn(6, seed=10).requires_grad_() if biased else None
+    got = kernels.product_bf16(blocks, weight, bias)
+    assert got.dtype == (torch.float32 if biased else torch.bfloat16)
+    rows, by = torch.cat([rounded(block) for block in blocks], 1), drawn(40, 6, seed=11).to(got.dtype)
+    want = rows @ rounded(weight).t()
+    torch.testing.assert_close(
+        got.double() - (0 if bias is None else bias.double()), want, rtol=ROUNDING, atol=1e-5, check_dtype=False
+    )
+    got.backward(by)
+    of_rows = rounded(by) @ rounded(weight)
+    for block, want_of in zip(blocks, of_rows.split(widths, dim=1), strict=True):
+        assert block.grad.dtype == torch.float32
+        torch.testing.assert_close(block.grad.double(), want_of, rtol=ROUNDING, atol=1e-5)
+    torch.testing.assert_close(weight.grad.double(), rounded(by).t() @ rows, rtol=ROUNDING, atol=1e-4)
+    if bias is not None:
+        torch.testing.assert_close(bias.grad, by.sum(0))
+
+
+def test_gradients_that_nobody_wants_are_not_made():
+    x, weight = drawn(5, 3), drawn(2, 3).requires_grad_()
+    kernels.product_bf16((x,), weight).float().sum().backward()
+    assert x.grad is None
+    assert weight.grad is not None
+
+
+def test_sparse_rows_times_a_bf16_weight():
+    pattern = Csr(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 3, 1], dtype=torch.int32), 4)
+    x, weight = SparseMatrix(pattern, torch.tensor([0.5, -2.0, 3.0])), drawn(4, 5).requires_grad_()
+    got = x @ weight.bfloat16()
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), x.dense().double() @ rounded(weight))
+    by = drawn(3, 5, seed=1)
+    got.backward(by)
+    torch.testing.assert_close(weight.grad.double(), x.dense().double().t() @ rounded(by), rtol=ROUNDING, atol=1e-6)
+
+
+def test_a_processor_that_torch_knows_nothing_of_is_taken_to_be_slow(monkeypatch):
+    kernels.bf16_is_fast.cache_clear()
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert not kernels.bf16_is_fast()
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    kernels.bf16_is_fast.cache_clear()
+    assert kernels.bf16_is_fast()
+    kernels.bf16_is_fast.cache_clear()
