@@ -86,19 +86,20 @@ def linked(
 
 
 def _times(run: Path) -> dict[str, float]:
-    """Seconds of a step by purpose, means over workers; the first step, which also prepares, is left out."""
+    """Seconds of a step by purpose, medians of a worker's steps and means over workers; the first step, which also
+    prepares, is left out. ``mean_step`` and the share of waiting are of all steps."""
     workers = [
         [json.loads(line) for line in file.read_text().splitlines()][1:]
         for file in sorted(run.glob("worker-*.jsonl"), key=lambda file: int(file.stem.removeprefix("worker-")))
     ]
     seconds = [line["seconds"] for lines in workers for line in lines]
-    mean = {name: fmean(each[name] for each in seconds) for name in ("step", "compute", "wait", "reduce")}
+    mean = {name: fmean(each[name] for each in seconds) for name in ("step", "wait", "reduce")}
     return {
-        "step": fmean(median(line["seconds"]["step"] for line in lines) for lines in workers),
+        **{
+            name: fmean(median(line["seconds"][name] for line in lines) for lines in workers)
+            for name in ("step", "compute", "wait", "reduce")
+        },
         "mean_step": mean["step"],
-        "compute": mean["compute"],
-        "wait": mean["wait"],
-        "reduce": mean["reduce"],
         "wait_share": 100 * (mean["wait"] + mean["reduce"]) / mean["step"],
         "busiest": busiest([[line["links"] for line in lines] for lines in workers]),
     }

@@ -22,7 +22,7 @@ QUANTITIES = {
     "step": Quantity("seconds", (LINKED,)),  # median
     "mean_step": Quantity("seconds", (LINKED,)),  # for recipes whose steps differ
     "compute": Quantity("seconds", (LINKED,)),
-    "wait": Quantity("seconds", (LINKED,)),  # mean
+    "wait": Quantity("seconds", (LINKED,)),
     "reduce": Quantity("seconds", (LINKED,)),
     "wait_share": Quantity("percent", (LINKED,)),
     "memory": Quantity("bytes", (LINKED,)),  # of all workers, above what an idle one holds
