@@ -116,7 +116,7 @@ TABLE_9 = Table(
 )
 FIGURE_5 = Table(
     "Fig. 5",
-    "Where a step goes (medians). Published for p = 1: communication takes up to 67 % (Reddit) and 64 % (ogbn-products); "
+    "Where a step goes (medians). Published, p = 1: communication takes up to 67 % (Reddit) and 64 % (ogbn-products); "
     "p = 0.01 cuts 74–93 % and 83–91 % of its time.",
     "p = 1",
     GRAPHS[:2],

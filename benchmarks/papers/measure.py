@@ -86,20 +86,21 @@ def linked(
 
 
 def _times(run: Path) -> dict[str, float]:
-    """Seconds of a step by purpose, medians of a worker's steps and means over workers; the first step, which also
-    prepares, is left out. ``mean_step`` and the share of waiting are of all steps."""
+    """Seconds of a step by purpose, medians and means; the first step, which also prepares, is left out.
+
+    Medians of a worker's steps, then the mean of the workers: what a slow moment of the machine does not move. Means of
+    all steps, for recipes whose steps differ.
+    """
     workers = [
         [json.loads(line) for line in file.read_text().splitlines()][1:]
         for file in sorted(run.glob("worker-*.jsonl"), key=lambda file: int(file.stem.removeprefix("worker-")))
     ]
-    seconds = [line["seconds"] for lines in workers for line in lines]
-    mean = {name: fmean(each[name] for each in seconds) for name in ("step", "wait", "reduce")}
+    purposes = ("step", "compute", "wait", "reduce")
+    seconds = [[line["seconds"] for line in lines] for lines in workers]
+    mean = {name: fmean(each[name] for lines in seconds for each in lines) for name in purposes}
     return {
-        **{
-            name: fmean(median(line["seconds"][name] for line in lines) for lines in workers)
-            for name in ("step", "compute", "wait", "reduce")
-        },
-        "mean_step": mean["step"],
+        **{name: fmean(median(each[name] for each in lines) for lines in seconds) for name in purposes},
+        **{f"mean_{name}": figure for name, figure in mean.items()},
         "wait_share": 100 * (mean["wait"] + mean["reduce"]) / mean["step"],
         "busiest": busiest([[line["links"] for line in lines] for lines in workers]),
     }

@@ -51,8 +51,8 @@ TABLE_5 = Table(
     "CAGNET",
     ("reddit",),
     (
-        Column("communicate", "wait", "share"),
-        Column("compute", "compute", "share"),
+        Column("communicate", "mean_wait", "share"),
+        Column("compute", "mean_compute", "share"),
         Column("step", "mean_step", "share"),
     ),
     (

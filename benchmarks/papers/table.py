@@ -19,11 +19,13 @@ class Quantity:
 
 
 QUANTITIES = {
-    "step": Quantity("seconds", (LINKED,)),  # median
-    "mean_step": Quantity("seconds", (LINKED,)),  # for recipes whose steps differ
+    "step": Quantity("seconds", (LINKED,)),  # medians, these four
     "compute": Quantity("seconds", (LINKED,)),
     "wait": Quantity("seconds", (LINKED,)),
     "reduce": Quantity("seconds", (LINKED,)),
+    "mean_step": Quantity("seconds", (LINKED,)),  # for recipes whose steps differ
+    "mean_compute": Quantity("seconds", (LINKED,)),
+    "mean_wait": Quantity("seconds", (LINKED,)),
     "wait_share": Quantity("percent", (LINKED,)),
     "memory": Quantity("bytes", (LINKED,)),  # of all workers, above what an idle one holds
     "hit_rate": Quantity("percent", (LINKED,)),
