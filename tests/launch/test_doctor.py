@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from beds import needs_testbed
 
+from isthmus import kernels
 from isthmus.comm import Hub
 from isthmus.errors import WorkerError
 from isthmus.launch import doctor, meeting, network
@@ -123,3 +124,11 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path):
     assert found["shared memory"].value == "no /dev/shm"
     monkeypatch.setattr(doctor, "_can_listen", lambda port: port == 0)
     assert "29500 is taken" in {one.name: one.advice for one in doctor.examine()}["free ports"]
+
+
+def test_doctor_says_what_auto_will_do(monkeypatch):
+    for fast, value in ((True, "by the processor itself"), (False, "slow")):
+        monkeypatch.setattr(kernels, "bf16_is_fast", lambda fast=fast: fast)
+        (found,) = [finding for finding in doctor.examine() if finding.name == "bf16 products"]
+        assert (found.value, found.wrong) == (value, False)
+        assert "precision=auto" in found.advice

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import isthmus
+from isthmus import kernels
 from isthmus.kernels import native
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
@@ -49,6 +50,7 @@ def examine() -> list[Finding]:
         Finding("isthmus", isthmus.__version__),
         Finding("torch", torch.__version__),
         native_core(),
+        _bf16(),
         _metis(),
         _threads(),
         _backend(),
@@ -75,6 +77,12 @@ def native_core() -> Finding:
     level = file.name.removeprefix("_core_").split(".")[0]
     loads = native.core() is not None
     return Finding("native core", level, "" if loads else f"{file.name} does not load: reinstall", not loads)
+
+
+def _bf16() -> Finding:
+    if kernels.bf16_is_fast():
+        return Finding("bf16 products", "by the processor itself", "precision=auto (in recipe isthmus) makes use of it")
+    return Finding("bf16 products", "slow", "no instructions for them here: precision=auto stays with fp32")
 
 
 def _metis() -> Finding:
