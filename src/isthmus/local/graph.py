@@ -10,13 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from isthmus import kernels
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
-from isthmus.local import exchange
+from isthmus.local import exchange, products
 from isthmus.local.features import Features
 from isthmus.local.policy import Policy
 from isthmus.local.rows import take
@@ -68,10 +66,7 @@ class LocalGraph:
         self.features = None
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
-        precision = self.policy.precision
-        self._bf16 = dtype == torch.float32 and (
-            precision == "bf16" or (precision == "auto" and kernels.bf16_is_fast())
-        )
+        self._bf16 = products.in_bf16(self.policy.precision, dtype)
         self._dropped: Dropped | None = None
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
@@ -203,18 +198,7 @@ class LocalGraph:
         With the policy's precision bf16 it is made so while a model trains, and the result of dense rows is bf16 too if
         there is no bias.
         """
-        halved = self.training and self._bf16
-        if isinstance(blocks, SparseMatrix):
-            out = blocks @ (weight.bfloat16() if halved else weight).t()
-            return out if bias is None else out + bias
-        blocks = (blocks,) if isinstance(blocks, Tensor) else blocks
-        if halved:
-            return kernels.product_bf16(blocks, weight, bias)
-        first, *others = weight.split([block.shape[1] for block in blocks], dim=1)
-        out = functional.linear(blocks[0], first, bias)
-        for block, of_block in zip(blocks[1:], others, strict=True):
-            out.addmm_(block, of_block.t())
-        return out
+        return products.linear(blocks, weight, bias, self.training and self._bf16)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""

@@ -28,7 +28,7 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class TwoPart(Protocol):
+class InParts(Protocol):
     """A sampler whose draw is long, and needs the other workers only at its end."""
 
     def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Any:
@@ -82,7 +82,7 @@ class Drawing:
     def ask(self, step: int) -> None:
         """Training step `step` is nearly over: the others are told of the graph that the next one will ask for."""
         wanted = step + self.delay + 1
-        if wanted in self.ahead and isinstance(self.sampler, TwoPart):
+        if wanted in self.ahead and isinstance(self.sampler, InParts):
             prepared = self.ahead.pop(wanted).result(self.scene.transport.timeout)
             self.asked[wanted] = prepared, self.sampler.ask(self.scene, wanted, prepared)
 
@@ -128,7 +128,7 @@ class Drawing:
 
     def _prepare(self, step: int) -> None:
         """Begins what the next step will ask for; not if it goes by what this one measures."""
-        if isinstance(self.sampler, TwoPart) and self._measure is None:
+        if isinstance(self.sampler, InParts) and self._measure is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
             about = (self.scene, wanted, self._sizes(wanted))
             if self.thread is None:
@@ -137,7 +137,7 @@ class Drawing:
 
     def _draw(self, sampler: Sampler, step: int) -> Edges:
         self.ask(step - self.delay - 1)  # if that step was not brought to its end
-        if step not in self.asked or not isinstance(sampler, TwoPart):
+        if step not in self.asked or not isinstance(sampler, InParts):
             return sampler.draw(self.scene, step, self._sizes(step))
         return sampler.finish(self.scene, *self.asked.pop(step))
 
