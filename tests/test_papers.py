@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from papers import again, link, measure, page
 from papers.__main__ import PAPERS, chosen
 from papers.beds import BEDS, SIZES
-from papers.run import Results, needed
+from papers.run import Bench, Results, needed
 from papers.table import QUANTITIES, Cell, Column, Paper, Row, Table, cell, relate
 
 from isthmus.errors import InputError
@@ -242,3 +244,19 @@ def test_two_runs_agree(tmp_path):
     assert found.ratios == 2
     assert found.apart == ["step, b: 3.00 and 1.90"]
     assert found.swapped == ["step: a was 0.67 × b, then 1.05 ×"]
+
+
+def test_scores_of_an_earlier_run_are_not_learnt_again(tmp_path, monkeypatch):
+    """They, the bytes and the steps to converge are taken from its numbers; times are those of this run."""
+    paper, size = Paper("small", "Small", "paper", (SMALL,)), SIZES["minutes"]
+    key = ("reddit", "metis", "bns")
+    before = Results(size, {key: {"step": 0.2, "score": 89.75, "sent": 7.0, "converge": 4.8}})
+    page.write(paper, before, "it", tmp_path)
+    known = page.learnt_before(tmp_path, [paper], size.name)
+    assert known[key] == pytest.approx({"score": 89.75, "sent": 7.0, "steps": 24})
+    monkeypatch.setattr(measure, "learn", lambda *_: pytest.fail("it was learnt again"))
+    figures = {"bns": {"step": 0.25}}
+    Bench(size, tmp_path, print, known).learn(
+        BEDS["reddit"], SimpleNamespace(folder=Path("metis"), name="small"), ["bns"], figures, Results(size)
+    )
+    assert figures["bns"] == pytest.approx({"step": 0.25, "score": 89.75, "sent": 7.0, "converge": 6.0})

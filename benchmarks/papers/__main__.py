@@ -2,8 +2,11 @@
 
     PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus] [--tables "Table II,Table III"]
                                            [--size quick|minutes|large] [--quick] [--out docs/results] [--work DIR]
+                                           [--learnt FOLDER]
 
 Writes a page and its numbers for each paper. --quick shows in two minutes that it works; its figures mean nothing.
+--learnt takes scores, bytes and steps to converge, which no link changes, from what an earlier run of the same code
+wrote there, and measures only times.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from isthmus.errors import InputError, WorkerError
 from isthmus.testbed import tools
 from papers.beds import SIZES
 from papers.bns import BNS
-from papers.page import write
+from papers.page import learnt_before, write
 from papers.pipegcn import PIPEGCN
 from papers.psc import PSC
 from papers.run import Bench
@@ -56,13 +59,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_const", dest="size", const="quick", help="the same as --size quick")
     parser.add_argument("--out", type=Path, help="default: docs/results; runs/papers for --quick")
     parser.add_argument("--work", type=Path, help="a new or empty folder to keep parts and runs in; default: temporary")
+    parser.add_argument("--learnt", type=Path, help="folder of an earlier run, whose scores are taken")
     options = parser.parse_args()
     papers = chosen(options.only, options.tables)
     tools.check()  # before minutes of work
     out = options.out or Path("runs/papers" if options.size == "quick" else "docs/results")
     keep = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="isthmus-papers-")
     with keep as work:
-        bench = Bench(SIZES[options.size], Path(work), lambda text: print(text, file=sys.stderr, flush=True))
+        known = learnt_before(options.learnt, papers, options.size) if options.learnt else {}
+        bench = Bench(SIZES[options.size], Path(work), lambda text: print(text, file=sys.stderr, flush=True), known)
         results = bench.run(papers)
     asked = {name: getattr(options, name) for name in ("only", "tables", "size")}
     command = shlex.join(["python", "-m", "papers", *(f"--{name}={value}" for name, value in asked.items() if value)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import isthmus
 from isthmus.testbed import written
 from papers.beds import BEDS, WORKERS
 from papers.run import Results
-from papers.table import QUANTITIES, Cell, Column, Paper, Published, Table, cell
+from papers.table import QUANTITIES, Cell, Column, Figures, Key, Paper, Published, Table, cell
 
 NONE = "–"
 
@@ -197,7 +198,24 @@ def numbers(paper: Paper, results: Results) -> dict[str, Any]:
 def write(paper: Paper, results: Results, command: str, folder: Path) -> Path:
     """Both files; returns the page's."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = paper.name if results.size.name == "minutes" else f"{paper.name}-{results.size.name}"
+    stem = _stem(paper, results.size.name)
     (folder / f"{stem}.json").write_text(json.dumps(numbers(paper, results), indent=1) + "\n")
     (folder / f"{stem}.md").write_text(page(paper, results, command))
     return folder / f"{stem}.md"
+
+
+def learnt_before(folder: Path, papers: Iterable[Paper], size: str) -> dict[Key, Figures]:
+    """What an earlier run's numbers say of trainings: score, bytes sent, steps to converge."""
+    found: dict[Key, Figures] = {}
+    for paper in papers:
+        for one in json.loads((folder / f"{_stem(paper, size)}.json").read_text())["runs"]:
+            if "score" in one:
+                mine = {name: one[name] for name in ("score", "sent")}
+                if "converge" in one:
+                    mine["steps"] = one["converge"] / one["step"]
+                found[one["graph"], one["cut"], one["entry"]] = mine
+    return found
+
+
+def _stem(paper: Paper, size: str) -> str:
+    return paper.name if size == "minutes" else f"{paper.name}-{size}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Bench:
     size: Size
     work: Path  # parts and runs
     tell: measure.Tell
+    known: Mapping[Key, Figures] = field(default_factory=dict)
+    """Of earlier trainings (`page.learnt_before`), which are not repeated."""
 
     def run(self, papers: Iterable[Paper]) -> Results:
         begun, results = time.monotonic(), Results(self.size)
@@ -101,17 +103,22 @@ class Bench:
         config = bed.config(bed.learning_steps(self.size), self.size.eval_every)
         base: list[tuple[int, float]] = []
         for place, entry in enumerate(read_entries("; ".join(asked)), 1):
-            begun, title = time.monotonic(), f"learning {place}/{len(asked)} {entry.label}"
+            begun, title, mine = time.monotonic(), f"learning {place}/{len(asked)} {entry.label}", figures[entry.label]
+            if (known := self.known.get((bed.graph, book.folder.name, entry.label))) is not None:
+                mine |= {name: known[name] for name in ("score", "sent")}
+                if "steps" in known and "step" in mine:
+                    mine["converge"] = known["steps"] * mine["step"]
+                continue
             try:
                 learnt = measure.learn(book, entry, config)
             except (InputError, WorkerError) as error:
                 results.failed.append(f"{book.name}: {entry.label}: {error}")
                 self.tell(f"{title}: failed: {error}")
                 continue
-            base = base or learnt.curve  # that of vanilla
-            mine = figures[entry.label]
+            if entry.label == VANILLA:
+                base = learnt.curve
             mine |= learnt.figures
-            steps = measure.steps_to(learnt.curve, base)
+            steps = measure.steps_to(learnt.curve, base) if base else None
             if steps is not None and "step" in mine:
                 mine["converge"] = steps * mine["step"]
             self.tell(f"{title}: {mine['score']:.2f} in {time.monotonic() - begun:.0f} s")
