@@ -175,7 +175,8 @@ def test_the_command_stays_until_it_is_interrupted():
     assert not any((FOLDER / host["name"]).exists() for host in told["hosts"])
 
 
-SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['MASTER_ADDR'], flush=True)"
+# One write a line: `print` may make several, and four processes share this output.
+SAY = "import os; os.write(1, '{RANK} {WORLD_SIZE} {MASTER_ADDR}\\n'.format(**os.environ).encode())"
 
 
 def test_a_command_on_every_host(capfd):
