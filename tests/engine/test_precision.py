@@ -9,8 +9,10 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows
+from torch import nn
 
 from isthmus import kernels
+from isthmus.nn import GATConv, GCNConv, ModelConfig, SAGEConv
 from isthmus.recipes import find
 
 
@@ -34,6 +36,37 @@ def test_bf16_trains_like_fp32(tmp_path, recipe, model, sparse):
     full, halved = (run(book, asked, policy(precision, recipe)) for precision in ("fp32", "bf16"))
     assert 1e-5 < far(full, halved) < 0.05
     assert halved[0][-1] < halved[0][0]
+
+
+class Headed(nn.Module):
+    """A model of one's own: the library's convolutions, and modules of torch that know nothing of bf16."""
+
+    def __init__(self, in_width: int, out_width: int):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(in_width, 8), SAGEConv(8, 8), GATConv(8, 8)])
+        self.weight = nn.Parameter(torch.ones(8, 8) / 8)
+        self.head = nn.Linear(8, out_width)
+
+    def forward(self, graph, x):
+        for conv in self.convs:
+            x = graph.dropout(conv(graph, x), 0.2 if self.training else 0.0, relu=True)
+        return self.head(graph.linear(x, self.weight))
+
+
+@pytest.mark.parametrize("recipe", ["exact", "isthmus"])
+def test_modules_of_torch_after_ours(tmp_path, recipe):
+    book, own = cut(community_graph(), 2, "metis", tmp_path), ModelConfig(f"{__name__}:Headed")
+    asked = replace(config(dtype="float32"), model=own)
+    full, halved = (run(book, asked, policy(precision, recipe)) for precision in ("fp32", "bf16"))
+    assert 1e-6 < far(full, halved) < 0.05
+
+
+@pytest.mark.parametrize("recipe", ["exact", "isthmus"])
+def test_layer_norm_in_bf16(tmp_path, recipe):
+    book, asked = cut(community_graph(), 2, "metis", tmp_path), config("sage", 0.3, dtype="float32")
+    asked = replace(asked, model=replace(asked.model, layer_norm=True))
+    full, halved = (run(book, asked, policy(precision, recipe)) for precision in ("fp32", "bf16"))
+    assert 1e-6 < far(full, halved) < 0.05
 
 
 def test_workers_agree_in_bf16(tmp_path):

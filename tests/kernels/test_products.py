@@ -21,28 +21,27 @@ def rounded(x: Tensor) -> Tensor:
     return x.detach().bfloat16().double()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("widths", [(7,), (7, 5), (3, 1, 8)])
-def test_products_of_rounded_operands(widths, biased):
+def test_products_of_rounded_operands(widths, biased, dtype):
     """Operands are rounded, sums are not, results are rounded once."""
-    blocks = [drawn(40, width, seed=k).requires_grad_() for k, width in enumerate(widths)]
+    blocks = [drawn(40, width, seed=k).to(dtype).requires_grad_() for k, width in enumerate(widths)]
     weight = drawn(6, sum(widths), seed=9).requires_grad_()
     bias = drawn(6, seed=10).requires_grad_() if biased else None
     got = kernels.product_bf16(blocks, weight, bias)
-    assert got.dtype == (torch.float32 if biased else torch.bfloat16)
-    rows, by = torch.cat([rounded(block) for block in blocks], 1), drawn(40, 6, seed=11).to(got.dtype)
-    want = rows @ rounded(weight).t()
-    torch.testing.assert_close(
-        got.double() - (0 if bias is None else bias.double()), want, rtol=ROUNDING, atol=1e-5, check_dtype=False
-    )
+    assert got.dtype == torch.bfloat16
+    rows, by = torch.cat([rounded(block) for block in blocks], 1), drawn(40, 6, seed=11).bfloat16()
+    want = rows @ rounded(weight).t() + (0 if bias is None else rounded(bias))
+    torch.testing.assert_close(got.double(), want, rtol=ROUNDING, atol=1e-5)
     got.backward(by)
     of_rows = rounded(by) @ rounded(weight)
     for block, want_of in zip(blocks, of_rows.split(widths, dim=1), strict=True):
-        assert block.grad.dtype == torch.float32
+        assert block.grad.dtype == dtype
         torch.testing.assert_close(block.grad.double(), want_of, rtol=ROUNDING, atol=1e-5)
     torch.testing.assert_close(weight.grad.double(), rounded(by).t() @ rows, rtol=ROUNDING, atol=1e-4)
     if bias is not None:
-        torch.testing.assert_close(bias.grad, by.sum(0))
+        torch.testing.assert_close(bias.grad.double(), by.double().sum(0), rtol=ROUNDING, atol=1e-5)
 
 
 def test_gradients_that_nobody_wants_are_not_made():
@@ -56,9 +55,9 @@ def test_sparse_rows_times_a_bf16_weight():
     pattern = Csr(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 3, 1], dtype=torch.int32), 4)
     x, weight = SparseMatrix(pattern, torch.tensor([0.5, -2.0, 3.0])), drawn(4, 5).requires_grad_()
     got = x @ weight.bfloat16()
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got.double(), x.dense().double() @ rounded(weight))
-    by = drawn(3, 5, seed=1)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.double(), x.dense().double() @ rounded(weight), rtol=ROUNDING, atol=1e-6)
+    by = drawn(3, 5, seed=1).bfloat16()
     got.backward(by)
     torch.testing.assert_close(weight.grad.double(), x.dense().double().t() @ rounded(by), rtol=ROUNDING, atol=1e-6)
 

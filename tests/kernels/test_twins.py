@@ -13,6 +13,8 @@ needs_core = pytest.mark.skipif(core() is None, reason="the native core was not 
 pytestmark = needs_core
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11, torch.bfloat16: 1e-4}
+FLOATS = [torch.float32, torch.float64, torch.bfloat16]
+ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 2.0**-8}
 
 
 def random_csr(rows: int, cols: int, seed: int = 0, largest: int = 40) -> Csr:
@@ -42,6 +44,24 @@ def test_aggregate(dtype, width, scale):
             kernels.aggregate(csr, x, got, add_self=add_self, accumulate=accumulate, **options)
             twin.aggregate(csr, x, want, add_self=add_self, accumulate=accumulate, **options)
             torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 17, 128, 200])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_sums_that_are_rounded_to_bf16(dtype, width, accumulate):
+    """Summed in float32, rounded once: half to even, and what is not a number stays none."""
+    csr, x = random_csr(50, 50, seed=width), torch.randn(50, width).to(dtype)
+    x[3] = torch.nan
+    got, want = torch.ones(50, width, dtype=torch.bfloat16), torch.ones(50, width)
+    assert kernels.aggregate(csr, x, got, accumulate=accumulate) is got
+    kernels.aggregate(csr, x, want, accumulate=accumulate)
+    torch.testing.assert_close(got, want.bfloat16(), rtol=0, atol=0, equal_nan=True)
+    assert got.isnan().any()
+    if not accumulate:
+        torch.testing.assert_close(kernels.aggregate(csr, x, dtype=torch.bfloat16), got, rtol=0, atol=0, equal_nan=True)
+        twin.aggregate(csr, x, got, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=False)
+        torch.testing.assert_close(got.float(), want, rtol=ROUNDING[torch.bfloat16], atol=1e-2, equal_nan=True)
 
 
 def test_aggregate_into_some_rows_leaves_the_others():
@@ -99,29 +119,41 @@ def test_transpose():
     assert torch.equal(got_order, want_order)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_gather_rows(dtype):
     x, rows = torch.randn(40, 13).to(dtype), torch.randint(40, (100,), dtype=torch.int32)
     assert torch.equal(kernels.gather_rows(x, rows), x[rows.long()])
     assert torch.equal(kernels.gather_rows(x[:, 2:7], rows), x[rows.long(), 2:7])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_scatter_add_rows(dtype):
     rows = torch.randperm(40)[:25].to(torch.int32)
-    values, got = torch.randn(25, 9, dtype=dtype), torch.randn(40, 9, dtype=dtype)
+    values, got = torch.randn(25, 9).to(dtype), torch.randn(40, 9).to(dtype)
     want = got.clone()
     twin.scatter_add_rows(want, rows, values)
     assert torch.equal(kernels.scatter_add_rows(got, rows, values.t().contiguous().t()), want)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5])
 def test_dropout_draws_the_same_bits(dtype, relu, p):
-    x, nodes = torch.randn(70, 37, dtype=dtype), torch.randint(2**40, (70,))
+    x, nodes = torch.randn(70, 37).to(dtype), torch.randint(2**40, (70,))
+    before = torch.empty_like(x)
     got = kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu)
     assert torch.equal(got, twin.dropout(x, nodes, 2**63 + 12345, round(p * 2**32), 1 / (1 - p), relu))
+    assert torch.equal(got, kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu, before=before))
+    assert torch.equal(before, torch.relu(x) if relu else x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_relu_and_dropout(dtype):
+    out, grad, before, also = torch.randn(4, 70, 37).to(dtype)
+    close = {"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype]}
+    torch.testing.assert_close(kernels.kept_positive(out, grad, 1.7), twin.kept_positive(out, grad, 1.7), **close)
+    got = kernels.both_positive(out, grad, 1.7, before, also)
+    torch.testing.assert_close(got, twin.both_positive(out, grad, 1.7, before, also), **close)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

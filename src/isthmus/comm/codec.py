@@ -132,6 +132,6 @@ def _write(values: Tensor, out: Tensor, places: Tensor | None, add: bool) -> Non
     if places is None:
         out.add_(values) if add else out.copy_(values)
     elif add:
-        kernels.scatter_add_rows(out, places, values)
+        kernels.scatter_add_rows(out, places, values.to(out.dtype))
     else:
         out[places.long()] = values.to(out.dtype)

@@ -12,7 +12,7 @@ from isthmus.kernels.csr import Csr
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
-_FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+_FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -30,17 +30,19 @@ def aggregate(
     row_scale: Tensor | None = None,
     add_self: bool = False,
     accumulate: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     r"""Weighted sum of rows over a sparse pattern.
 
     .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
 
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
-    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one.
+    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one. The result is in
+    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
     """
     sums = sum_dtype(x.dtype)
     if out is None:
-        out = torch.empty(csr.num_rows, x.shape[1], dtype=sums, device=x.device)
+        out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
         twin.aggregate(
@@ -54,8 +56,8 @@ def aggregate(
             accumulate=accumulate,
         )
         return out
-    x = _rows(x)
-    getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}")(
+    x, rounded = _rows(x), "" if out.dtype == sums else f"_{_SUFFIX[out.dtype]}"
+    getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}{rounded}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(csr.targets)),
         *(_ptr(x), _int(x.shape[1]), _int(x.stride(0))),
         *(_ptr(_as(edge_weight, sums)), _ptr(_as(col_scale, sums)), _ptr(_as(row_scale, sums))),
@@ -109,23 +111,33 @@ def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:
 
 
 def dropout(
-    x: Tensor, nodes: Tensor, stream: int, p: float, *, relu: bool = False, out: Tensor | None = None
+    x: Tensor,
+    nodes: Tensor,
+    stream: int,
+    p: float,
+    *,
+    relu: bool = False,
+    out: Tensor | None = None,
+    before: Tensor | None = None,
 ) -> Tensor:
     """Drops each feature with probability p and scales the rest by 1/(1-p); with `relu`, negative features too.
 
     What is dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n]. The result
-    is written to ``out``, contiguous and possibly x itself, if that is given.
+    is written to ``out``, contiguous and possibly x itself, if that is given; what relu alone makes of x, to
+    ``before``.
     """
     threshold, scale = min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
     lib = _core_for(x)
     if lib is None:
+        if before is not None:
+            before.copy_(x.clamp_min(0) if relu else x)
         result = twin.dropout(x, nodes, stream, threshold, scale, relu)
         return result if out is None else out.copy_(result)
     x = x.contiguous()
     out = torch.empty_like(x) if out is None else out
     getattr(lib, f"dropout_{_SUFFIX[x.dtype]}")(
         *(_int(len(x)), _int(x.shape[1]), _ptr(x), _ptr(nodes), ctypes.c_uint64(stream), ctypes.c_uint32(threshold)),
-        *(_FLOAT[x.dtype](scale), int(relu), _ptr(out), torch.get_num_threads()),
+        *(_FLOAT[x.dtype](scale), int(relu), _ptr(out), _ptr(before), torch.get_num_threads()),
     )
     return out
 
@@ -147,7 +159,7 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
     """`kept_positive`, plus ``also`` where ``before > 0``: the gradient if relu's own result was used, too."""
     lib = _core_for(out)
     if lib is None:
-        return twin.kept_positive(out, grad, scale) + twin.kept_positive(before, also, 1.0)
+        return twin.both_positive(out, grad, scale, before, also)
     out, grad, before, also = (tensor.contiguous() for tensor in (out, grad, before, also))
     result = torch.empty_like(grad)
     getattr(lib, f"both_positive_{_SUFFIX[out.dtype]}")(

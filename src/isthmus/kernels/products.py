@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional
 
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # the last is Arm's
 
@@ -21,10 +22,10 @@ def bf16_is_fast() -> bool:
 
 
 def product_bf16(blocks: Sequence[Tensor], weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """[X_1 | X_2 | …] Wᵀ in bf16, [n, out]; plus b, then in float32.
+    """[X_1 | X_2 | …] Wᵀ (+ b) in bf16, [n, out].
 
-    Shapes: X_k [n, in_k], weight [out, Σ in_k], bias [out], all float32. Sums are float32 inside; each result, and each
-    gradient by rows or weights, is rounded to bf16 once.
+    Shapes: X_k [n, in_k] in float32 or bf16, weight [out, Σ in_k], bias [out]. Sums are float32 inside; each result,
+    and each gradient by rows or weights, is rounded to bf16 once.
     """
     return _Product.apply(weight, bias, *blocks)
 
@@ -33,18 +34,19 @@ class _Product(Function):
     @staticmethod
     def forward(ctx, weight, bias, *blocks):
         ctx.widths = [block.shape[1] for block in blocks]
-        rows = torch.empty(len(blocks[0]), sum(ctx.widths), dtype=torch.bfloat16, device=weight.device)
-        for place, block in zip(rows.split(ctx.widths, dim=1), blocks, strict=True):
-            place.copy_(block)
+        if len(blocks) == 1:
+            rows = blocks[0].bfloat16()
+        else:
+            rows = torch.empty(len(blocks[0]), sum(ctx.widths), dtype=torch.bfloat16, device=weight.device)
+            for place, block in zip(rows.split(ctx.widths, dim=1), blocks, strict=True):
+                place.copy_(block)
         ctx.save_for_backward(rows, weight := weight.bfloat16())
-        out = rows @ weight.t()
-        return out if bias is None else out.float().add_(bias)
+        return functional.linear(rows, weight, None if bias is None else bias.bfloat16())
 
     @staticmethod
     def backward(ctx, grad):
         (rows, weight), (needs_weight, needs_bias, *needs_rows) = ctx.saved_tensors, ctx.needs_input_grad
-        of_bias = grad.sum(0) if needs_bias else None
-        grad = grad.bfloat16()
+        of_bias = grad.sum(0) if needs_bias else None  # summed in float32
         of_rows = (grad @ weight).split(ctx.widths, dim=1) if any(needs_rows) else [None] * len(needs_rows)
         of_weight = grad.t() @ rows if needs_weight else None
         return of_weight, of_bias, *(of if needed else None for of, needed in zip(of_rows, needs_rows, strict=True))

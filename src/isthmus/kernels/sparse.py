@@ -36,7 +36,7 @@ class SparseMatrix:
         return self.pattern.num_rows
 
     def __matmul__(self, weight: Tensor) -> Tensor:
-        """X W, [n, K] for weight [F, K]; sums, and the result, are float32 also for a bf16 weight."""
+        """X W, [n, K] for weight [F, K], in its dtype; sums are float32 also for a bf16 weight."""
         return _SparseMatmul.apply(weight, self)
 
     def dense(self) -> Tensor:
@@ -69,9 +69,8 @@ class _SparseMatmul(Function):
     @staticmethod
     def forward(ctx, weight, x):
         ctx.x, ctx.dtype = x, weight.dtype
-        return ops.aggregate(x.pattern, weight.contiguous(), edge_weight=x.values)
+        return ops.aggregate(x.pattern, weight.contiguous(), edge_weight=x.values, dtype=weight.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        rows = grad.to(ctx.dtype).contiguous()
-        return ops.aggregate(ctx.x.turned[0], rows, edge_weight=ctx.x.turned_values), None
+        return ops.aggregate(ctx.x.turned[0], grad, edge_weight=ctx.x.turned_values, dtype=ctx.dtype), None

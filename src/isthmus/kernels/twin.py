@@ -24,18 +24,18 @@ def aggregate(
     add_self: bool,
     accumulate: bool,
 ) -> None:
-    rows, wide = csr.edge_rows, x.to(out.dtype)
+    rows, wide = csr.edge_rows, x.float() if x.dtype == torch.bfloat16 else x
     scaled = wide if col_scale is None else wide * col_scale[:, None]
     messages = scaled[csr.indices.long()]
     if edge_weight is not None:
         messages = messages * edge_weight[:, None]
-    total = out.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
+    total = wide.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
     if add_self:
         total += scaled[: csr.num_rows]
     targets = slice(None) if csr.targets is None else csr.targets.long()
     if row_scale is not None:
         total *= row_scale[targets, None]
-    out[targets] = out[targets] + total if accumulate else total
+    out[targets] = (out[targets] + total if accumulate else total).to(out.dtype)
 
 
 def transpose(csr: Csr) -> tuple[Csr, Tensor]:
@@ -61,6 +61,11 @@ def dropout(x: Tensor, nodes: Tensor, stream: int, threshold: int, scale: float,
 
 def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
     return torch.where(out > 0, grad * scale, torch.zeros((), dtype=grad.dtype, device=grad.device))
+
+
+def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also: Tensor) -> Tensor:
+    sums = torch.float64 if grad.dtype == torch.float64 else torch.float32
+    return (kept_positive(out, grad.to(sums), scale) + kept_positive(before, also.to(sums), 1.0)).to(grad.dtype)
 
 
 def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:

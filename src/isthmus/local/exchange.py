@@ -43,6 +43,11 @@ class Late(NamedTuple):
     mask: Mask
     weight: Tensor | None = None  # [F, G]
 
+    def dropped(self, at: Tensor, nodes: Tensor, step: int) -> Tensor:
+        """D(S) of the rows at these places, of these nodes, in the weight's dtype."""
+        assert self.weight is not None, "only narrow rows are made by their owner"
+        return self.mask.drop(self.rows[at].to(self.weight.dtype), nodes, step)
+
 
 def aggregate(
     graph: LocalGraph,
@@ -123,7 +128,7 @@ class _Aggregate(Function):
         else:
             channel = _post_rows(graph, leaving, site, exact, kind)
         arrived = None if overlap else channel.take(graph.step)
-        out = edges.aggregate_inner(rows, norm)
+        out = edges.aggregate_inner(rows, norm, x.dtype)
         if overlap:
             arrived = channel.take(graph.step)
         if arrived is not None:
@@ -140,7 +145,7 @@ class _Aggregate(Function):
         rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
         leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(rows, norm, leaving)
-        own = partial(edges.spread_inner, rows, norm)
+        own = partial(edges.spread_inner, rows, norm, grad.dtype)
         if not ctx.late:
             return _return_gradients(graph, edges, channel, leaving, own), *[None] * 8
         if not ctx.narrow:
@@ -165,12 +170,12 @@ class _Aggregate(Function):
 class _Inner(Function):
     @staticmethod
     def forward(ctx, x, edges, norm):
-        ctx.edges, ctx.norm = edges, norm
-        return edges.aggregate_inner(x, norm)
+        ctx.edges, ctx.norm, ctx.dtype = edges, norm, x.dtype
+        return edges.aggregate_inner(x, norm, x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        return ctx.edges.spread_inner(grad, ctx.norm), None, None
+        return ctx.edges.spread_inner(grad, ctx.norm, ctx.dtype), None, None
 
 
 class _NarrowHalo(Function):
@@ -178,15 +183,15 @@ class _NarrowHalo(Function):
 
     @staticmethod
     def forward(ctx, before, weight, after, graph, edges, name, site, mask):
-        norm = edges.norm(name, before.dtype)
+        norm = edges.norm(name, weight.dtype)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.mask = graph, edges, norm, site, mask
         ctx.save_for_backward(before, weight)
         channel = _post_narrow(graph, Late(before, mask, weight), site, "embeddings")
-        arrived, out = channel.take(graph.step), before.new_zeros(edges.num_inner, len(weight))
+        arrived, out = channel.take(graph.step), weight.new_zeros(edges.num_inner, len(weight))
         if arrived is not None:
             edges.aggregate_halo(arrived, norm, out)
         if graph.wires.probing:
-            graph.wires.measure(channel, graph.as_sent(after @ weight.t()), edges, arrived)
+            graph.wires.measure(channel, graph.as_sent(after.to(weight.dtype) @ weight.t()), edges, arrived)
         return out
 
     @staticmethod
@@ -249,7 +254,7 @@ class _Combine(Function):
     @staticmethod
     def forward(ctx, x, halo, edges, norm, as_rows):
         ctx.edges, ctx.norm, ctx.as_rows = edges, norm, as_rows
-        out = edges.aggregate_inner(as_rows(x), norm)
+        out = edges.aggregate_inner(as_rows(x), norm, x.dtype)
         edges.aggregate_halo(as_rows(halo), norm, out)
         return out
 
@@ -257,7 +262,7 @@ class _Combine(Function):
     def backward(ctx, grad):
         rows, halo = ctx.as_rows(grad), grad.new_empty(ctx.edges.num_halo, grad.shape[1])
         ctx.edges.spread_halo(rows, ctx.norm, halo)
-        return ctx.edges.spread_inner(rows, ctx.norm), halo, None, None, None
+        return ctx.edges.spread_inner(rows, ctx.norm, grad.dtype), halo, None, None, None
 
 
 class _Attend(Function):
@@ -312,8 +317,8 @@ class _ReluDropoutBoth(Function):
     def forward(ctx, x, nodes, stream, p):
         ctx.set_materialize_grads(False)
         ctx.scale = 1.0 / (1.0 - p)
-        before = torch.relu(x)
-        after = kernels.dropout(before, nodes, stream, p)
+        before = torch.empty_like(x, memory_format=torch.contiguous_format)
+        after = kernels.dropout(x, nodes, stream, p, relu=True, before=before)
         ctx.save_for_backward(after, before)
         return after, before
 
@@ -348,8 +353,8 @@ def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str) -> Channel
     channel = graph.wires.channel(site, FORWARD, False)
     for due in channel.dues(graph.step):
         links = graph.drawing.at(due).links
-        at, narrow = links.boundary_rows, late.rows.new_empty(len(late.rows), len(late.weight))
-        narrow[at] = late.mask.drop(late.rows[at], graph.nodes[at], due) @ late.weight.t()
+        at, narrow = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
+        narrow[at] = late.dropped(at, graph.nodes[at], due) @ late.weight.t()
         channel.post(graph.step, graph.as_sent(narrow), links, kind, due)
     return channel
 
@@ -361,9 +366,9 @@ def _through(graph: LocalGraph, channel: Channel, home: Tensor, late: Late) -> t
     if layout is None:
         return torch.zeros_like(late.rows), torch.zeros_like(late.weight)
     at, of_rows = layout.boundary_rows, torch.zeros_like(late.rows)
-    nodes, came = graph.nodes[at], home[at]
-    of_rows[at] = late.mask.drop(came @ late.weight, nodes, step)
-    return of_rows, came.t() @ late.mask.drop(late.rows[at], nodes, step)
+    nodes, came = graph.nodes[at], home[at].to(late.weight.dtype)
+    of_rows[at] = late.mask.drop(came @ late.weight, nodes, step).to(of_rows.dtype)
+    return of_rows, came.t() @ late.dropped(at, nodes, step)
 
 
 def _return_gradients(

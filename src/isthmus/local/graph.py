@@ -147,7 +147,7 @@ class LocalGraph:
         """
         late = self._late(x)
         if late is None or only is None or 2 * len(only) > self.num_inner:
-            return self.aggregate(self.linear(x, weight), norm, of=(x, weight), only=only)
+            return self.aggregate(self.linear(x, weight, as_made=True), norm, of=(x, weight), only=only)
         self._check_rows(x)
         site = self._next_site()
         self.drawing.look(late.before, weight, norm)
@@ -183,7 +183,8 @@ class LocalGraph:
         if only is not None:
             edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self)
         halo = self._kept_sparse(x)
-        return exchange.combine(edges, self.linear(x, weight), self.linear(halo, weight), norm, self.as_rows)
+        own, others = (self.linear(rows, weight, as_made=True) for rows in (x, halo))
+        return exchange.combine(edges, own, others, norm, self.as_rows)
 
     def halo_sparse(self, x: SparseMatrix, weight: Tensor) -> Tensor:
         """[X; X_halo] Wᵀ of sparse features, [n + h, out]; rows as `edge_index` numbers them."""
@@ -191,14 +192,20 @@ class LocalGraph:
         return torch.cat([self.linear(x, weight), halo if picked is None else halo[picked]])
 
     def linear(
-        self, blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None
+        self,
+        blocks: Tensor | SparseMatrix | tuple[Tensor, ...],
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        as_made: bool = False,
     ) -> Tensor:
         """[X_1 | X_2 | …] Wᵀ (+ b), [n, out], of rows X or blocks of them side by side, X_k [n, in_k]; W [out, Σ in_k].
 
-        With the policy's precision bf16 it is made so while a model trains, and the result of dense rows is bf16 too if
-        there is no bias.
+        With the policy's precision bf16 it is made so while a model trains. The result is in the weight's dtype, or
+        with ``as_made`` in bf16 then: for what takes such rows, as everything here does, and torch's modules do not.
         """
-        return products.linear(blocks, weight, bias, self.training and self._bf16)
+        out = products.linear(blocks, weight, bias, self.training and self._bf16)
+        return out if as_made else out.to(weight.dtype)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Softmax attention over N(i) ∪ i (`kernels.attention`): target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""

@@ -21,7 +21,7 @@ def linear(
     """[X_1 | X_2 | …] Wᵀ (+ b): see `LocalGraph.linear`."""
     if isinstance(blocks, SparseMatrix):
         out = blocks @ (weight.bfloat16() if bf16 else weight).t()
-        return out if bias is None else out + bias
+        return out if bias is None else out + bias.to(out.dtype)
     blocks = (blocks,) if isinstance(blocks, Tensor) else blocks
     if bf16:
         return kernels.product_bf16(blocks, weight, bias)

@@ -1,6 +1,11 @@
-"""The convolutions, written once against LocalGraph."""
+"""The convolutions, written once against LocalGraph.
+
+Where a model trains in bf16, their results are in the weights' dtype; with ``as_made`` in bf16, for what takes that.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +27,7 @@ def narrows(graph: LocalGraph, x: Tensor, out_width: int) -> bool:
 
 
 def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
-    """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it.
+    """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it. As made: see above.
 
     For sparse rows that is the transform first (P X is several times fuller than X), those of the halo included.
     """
@@ -30,7 +35,7 @@ def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tenso
         return graph.aggregate_sparse(x, weight, norm, only)
     if narrows(graph, x, len(weight)):
         return graph.aggregate_narrow(x, weight, norm, only)
-    return graph.linear(graph.aggregate(x, norm, through=weight, only=only), weight)
+    return graph.linear(graph.aggregate(x, norm, through=weight, only=only), weight, as_made=True)
 
 
 class GCNConv(nn.Module):
@@ -47,8 +52,9 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
-        return propagate(graph, x, self.weight, "gcn", only) + self.bias
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
+        out = propagate(graph, x, self.weight, "gcn", only)
+        return out + self.bias.to(out.dtype) if as_made else out + self.bias
 
 
 class SAGEConv(nn.Module):
@@ -67,14 +73,15 @@ class SAGEConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
         w_self, w_mean = self.weight.chunk(2, dim=1)
+        linear = partial(graph.linear, bias=self.bias, as_made=as_made)
         if isinstance(x, SparseMatrix):
-            return propagate(graph, x, w_mean, "mean", only) + take(graph.linear(x, w_self, self.bias), only)
+            return propagate(graph, x, w_mean, "mean", only) + take(linear(x, w_self), only)
         if narrows(graph, x, len(self.weight)):
-            return propagate(graph, x, w_mean, "mean", only) + graph.linear(take(x, only), w_self, self.bias)
+            return propagate(graph, x, w_mean, "mean", only) + linear(take(x, only), w_self)
         neighbours = graph.aggregate(x, "mean", through=w_mean, only=only)
-        return graph.linear((take(x, only), neighbours), self.weight, self.bias)
+        return linear((take(x, only), neighbours), self.weight)
 
 
 class GATConv(nn.Module):
@@ -83,7 +90,8 @@ class GATConv(nn.Module):
     .. math:: x'_i = \Bigl\|_{h} \sum_{j \in N(i) \cup i} α^h_{ij} W^h x_j + b, \qquad
               α^h_{ij} = softmax_j\, leaky\bigl(a^h_t \cdot W^h x_i + a^h_s \cdot W^h x_j\bigr)
 
-    With ``concat=False`` the heads are averaged. Shapes: x [n, in] → [n, H·D] or [n, D].
+    With ``concat=False`` the heads are averaged. Attention is never made in bf16. Shapes: x [n, in] → [n, H·D] or
+    [n, D].
     """
 
     def __init__(self, in_width: int, out_width: int, heads: int = 1, concat: bool = True, slope: float = 0.2):
@@ -96,13 +104,13 @@ class GATConv(nn.Module):
         for parameter in (self.weight, self.target, self.source):
             nn.init.xavier_uniform_(parameter)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
         if isinstance(x, SparseMatrix):
             rows = graph.halo_sparse(x, self.weight)
         elif graph.wants_as_is(x):
-            rows = graph.linear(graph.halo(x), self.weight).to(x.dtype)
+            rows = graph.linear(graph.halo(x), self.weight)
         else:
-            rows = graph.halo(graph.linear(x, self.weight).to(x.dtype))
+            rows = graph.halo(graph.linear(x, self.weight))
         by_head = rows.view(len(rows), self.heads, -1)
         target = (by_head[: graph.num_inner] * self.target).sum(-1)
         source = (by_head * self.source).sum(-1)

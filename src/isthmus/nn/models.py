@@ -74,7 +74,7 @@ class Model(nn.Module):
         """x: this worker's inner rows, [n, in] → logits, [n, out]; zeros where `LocalGraph.read` says nobody looks."""
         x = self.drop_input(graph, x)
         for conv, norm in zip(self.convs[:-1], self.norms, strict=True):
-            x = self.activate(graph, norm(conv(graph, x)))
+            x = self.activate(graph, norm(conv(graph, x, as_made=True)))
         read = graph.read
         return place(self.convs[-1](graph, x, read), read, graph.num_inner)
 

@@ -74,8 +74,8 @@ class Edges:
 
     # P [X; X_halo] and its transpose, each in two halves
 
-    def aggregate_inner(self, x: Tensor, norm: Norm) -> Tensor:
-        """target · (A_inner + [self] I) source · X, [n, F]."""
+    def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
+        """target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
         return kernels.aggregate(
             self.inner,
             x,
@@ -83,6 +83,7 @@ class Edges:
             col_scale=norm.source,
             row_scale=norm.target,
             edge_weight=self.inner_weight,
+            dtype=dtype,
         )
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
@@ -97,7 +98,7 @@ class Edges:
             edge_weight=self.halo_weight,
         )
 
-    def spread_inner(self, grad: Tensor, norm: Norm) -> Tensor:
+    def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
         """The transpose of `aggregate_inner`, [n, F]."""
         return kernels.aggregate(
             self.inner_out,
@@ -106,6 +107,7 @@ class Edges:
             col_scale=norm.target,
             row_scale=norm.source,
             edge_weight=self.inner_out_weight,
+            dtype=dtype,
         )
 
     def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:

@@ -38,7 +38,7 @@ class Measure:
 
     def look(self, x: Tensor, through: Tensor | None, norm: str, source: Tensor | None) -> None:
         """Rows x [n, F] are aggregated under `norm`, and multiplied by ``through`` [out, F] then."""
-        rows = x.detach() if through is None else x.detach() @ through.detach().t()
+        rows = x.detach() if through is None else x.detach().to(through.dtype) @ through.detach().t()
         size = torch.linalg.vector_norm(rows, dim=1, dtype=kernels.sum_dtype(rows.dtype)).double()
         size = (size if source is None else size * source.double()).square()
         self.squares[norm] = self.squares[norm] + size if norm in self.squares else size

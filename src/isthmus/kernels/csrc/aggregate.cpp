@@ -4,7 +4,7 @@
 // weight or scale that is not given is 1.
 //
 // The sums of up to eight registers of features stay in registers over a whole row of edges; rows that will be
-// needed a few edges later are prefetched. bf16 rows are summed in fp32.
+// needed a few edges later are prefetched. bf16 rows are summed in fp32; the result is that, or bf16 again.
 #include "common.h"
 
 namespace isthmus {
@@ -30,22 +30,18 @@ struct Task {
   int64_t edges;
 };
 
-struct Bf16 {
-  uint16_t bits;
-};
-
 // Rows of T summed in T.
 template <typename T>
 struct Plain {
   typedef T In;
   typedef T Sum;
+  typedef T Out;
   static constexpr int step = Vector<T>::lanes;  // features per unit
   static constexpr int vectors = 1;              // registers per unit
   typedef typename Vector<T>::type V;
   static inline void add(V* sum, const T* x) { sum[0] += load(x); }
   static inline void add(V* sum, const T* x, T scale) { sum[0] += scale * load(x); }
   static inline void unpack(const V* sum, T* out) { store(out, sum[0]); }
-  static inline T widen(T value) { return value; }
 };
 
 // Rows of bf16 summed in fp32. A 32-bit lane holds two neighbouring features: the even one is its low half moved up,
@@ -53,6 +49,7 @@ struct Plain {
 struct Half {
   typedef Bf16 In;
   typedef float Sum;
+  typedef float Out;
   static constexpr int step = 2 * Vector<float>::lanes;
   static constexpr int vectors = 2;
   typedef Vector<float>::type V;
@@ -80,12 +77,12 @@ struct Half {
       out[2 * i + 1] = sum[1][i];
     }
   }
-  static inline float widen(Bf16 value) {
-    const uint32_t bits = uint32_t(value.bits) << 16;
-    float out;
-    std::memcpy(&out, &bits, sizeof out);
-    return out;
-  }
+};
+
+// The same, with sums rounded to bf16 when a row is done.
+template <typename Rows>
+struct Rounded : Rows {
+  typedef Bf16 Out;
 };
 
 template <Scale S, typename Sum>
@@ -103,7 +100,7 @@ inline Sum scale_of_self(Scales<Sum> scale, int64_t row) {
 // so that no width needs a scalar tail. Only features from `fresh` on are written by that last unit.
 template <typename Rows, Scale S, int Units>
 inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last, int64_t fresh, const typename Rows::In* x,
-                      Scales<typename Rows::Sum> scale, typename Rows::Sum row_scale, typename Rows::Sum* out) {
+                      Scales<typename Rows::Sum> scale, typename Rows::Sum row_scale, typename Rows::Out* out) {
   typedef typename Rows::Sum Sum;
   typename Rows::V sum[Units * Rows::vectors] = {};
   const int64_t begin = task.indptr[row], end = task.indptr[row + 1];
@@ -130,31 +127,33 @@ inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last,
     Rows::unpack(sum + u * Rows::vectors, unit);
     const int64_t at = u == Units - 1 ? last : from + u * Rows::step;
     const int64_t skip = u == Units - 1 ? fresh - last : 0;
-    for (int64_t i = skip; i < Rows::step; ++i) out[at + i] = task.accumulate ? out[at + i] + unit[i] : unit[i];
+    for (int64_t i = skip; i < Rows::step; ++i)
+      narrow(task.accumulate ? widen(out[at + i]) + unit[i] : unit[i], out[at + i]);
   }
 }
 
 template <typename Rows, Scale S>
 inline void sum_narrow(const Task& task, int64_t row, int64_t from, const typename Rows::In* x, Scales<typename Rows::Sum> scale,
-                       typename Rows::Sum row_scale, typename Rows::Sum* out) {
+                       typename Rows::Sum row_scale, typename Rows::Out* out) {
   typedef typename Rows::Sum Sum;
   Sum sum[Rows::step] = {};
   const int64_t width = task.width - from;
   if (task.add_self)
     for (int64_t f = 0; f < width; ++f)
-      sum[f] += scale_of_self<S>(scale, row) * Rows::widen(x[row * task.x_stride + from + f]);
+      sum[f] += scale_of_self<S>(scale, row) * widen(x[row * task.x_stride + from + f]);
   for (int64_t e = task.indptr[row]; e < task.indptr[row + 1]; ++e) {
     const int32_t column = task.indices[e];
     const Sum s = S == Scale::none ? Sum(1) : scale_of<S>(scale, e, column);
-    for (int64_t f = 0; f < width; ++f) sum[f] += s * Rows::widen(x[column * task.x_stride + from + f]);
+    for (int64_t f = 0; f < width; ++f) sum[f] += s * widen(x[column * task.x_stride + from + f]);
   }
-  for (int64_t f = 0; f < width; ++f) out[from + f] = (task.accumulate ? out[from + f] : Sum(0)) + row_scale * sum[f];
+  for (int64_t f = 0; f < width; ++f)
+    narrow((task.accumulate ? widen(out[from + f]) : Sum(0)) + row_scale * sum[f], out[from + f]);
 }
 
 template <typename Rows, Scale S, int Units>
 inline void dispatch(int units, const Task& task, int64_t row, int64_t from, int64_t last, int64_t fresh,
                      const typename Rows::In* x, Scales<typename Rows::Sum> scale, typename Rows::Sum row_scale,
-                     typename Rows::Sum* out) {
+                     typename Rows::Out* out) {
   if constexpr (Units > 1)
     if (units < Units) return dispatch<Rows, S, Units - 1>(units, task, row, from, last, fresh, x, scale, row_scale, out);
   sum_units<Rows, S, Units>(task, row, from, last, fresh, x, scale, row_scale, out);
@@ -162,14 +161,14 @@ inline void dispatch(int units, const Task& task, int64_t row, int64_t from, int
 
 template <typename Rows, Scale S>
 void run(const Task& task, int64_t rows, const typename Rows::In* x, Scales<typename Rows::Sum> scale,
-         const typename Rows::Sum* row_scale, typename Rows::Sum* out, int threads) {
+         const typename Rows::Sum* row_scale, typename Rows::Out* out, int threads) {
   typedef typename Rows::Sum Sum;
   constexpr int kUnits = kRegisters / Rows::vectors;
   const int64_t width = task.width;
   for_row_chunks(task.indptr, rows, threads, [&](int64_t first, int64_t stop) {
     for (int64_t row = first; row < stop; ++row) {
       const int64_t target = task.targets ? task.targets[row] : row;
-      Sum* out_row = out + target * task.out_stride;
+      typename Rows::Out* out_row = out + target * task.out_stride;
       const Sum r = row_scale ? row_scale[target] : Sum(1);
       if (width < Rows::step) {
         sum_narrow<Rows, S>(task, row, 0, x, scale, r, out_row);
@@ -189,7 +188,7 @@ void run(const Task& task, int64_t rows, const typename Rows::In* x, Scales<type
 template <typename Rows>
 void aggregate(int64_t rows, const int64_t* indptr, const int32_t* indices, const int32_t* targets,
                const typename Rows::In* x, int64_t width, int64_t x_stride, const typename Rows::Sum* edge_weight,
-               const typename Rows::Sum* col_scale, const typename Rows::Sum* row_scale, typename Rows::Sum* out,
+               const typename Rows::Sum* col_scale, const typename Rows::Sum* row_scale, typename Rows::Out* out,
                int64_t out_stride, int add_self, int accumulate, int threads) {
   if (rows == 0 || width == 0) return;
   const Task task{indptr, indices, targets, width, x_stride, out_stride, add_self != 0, accumulate != 0, indptr[rows]};
@@ -207,7 +206,7 @@ void aggregate(int64_t rows, const int64_t* indptr, const int32_t* indices, cons
   ISTHMUS_API void NAME(int64_t rows, const int64_t* indptr, const int32_t* indices, const int32_t* targets,          \
                         const isthmus::ROWS::In* x, int64_t width, int64_t x_stride,                                  \
                         const isthmus::ROWS::Sum* edge_weight, const isthmus::ROWS::Sum* col_scale,                   \
-                        const isthmus::ROWS::Sum* row_scale, isthmus::ROWS::Sum* out, int64_t out_stride,             \
+                        const isthmus::ROWS::Sum* row_scale, isthmus::ROWS::Out* out, int64_t out_stride,             \
                         int add_self, int accumulate, int threads) {                                                  \
     isthmus::aggregate<isthmus::ROWS>(rows, indptr, indices, targets, x, width, x_stride, edge_weight, col_scale,     \
                                       row_scale, out, out_stride, add_self, accumulate, threads);                     \
@@ -216,3 +215,5 @@ void aggregate(int64_t rows, const int64_t* indptr, const int32_t* indices, cons
 ISTHMUS_AGGREGATE(aggregate_f32, Plain<float>)
 ISTHMUS_AGGREGATE(aggregate_f64, Plain<double>)
 ISTHMUS_AGGREGATE(aggregate_bf16, Half)
+ISTHMUS_AGGREGATE(aggregate_f32_bf16, Rounded<isthmus::Plain<float>>)
+ISTHMUS_AGGREGATE(aggregate_bf16_bf16, Rounded<isthmus::Half>)

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -26,6 +27,29 @@
 namespace isthmus {
 
 constexpr int kCacheLine = 64;
+
+typedef uint16_t Bf16;  // bits of a bfloat16; its arithmetic is that of float
+
+template <typename T>
+using Wide = typename std::conditional<std::is_same<T, Bf16>::value, float, T>::type;
+
+inline float widen(float value) { return value; }
+inline double widen(double value) { return value; }
+inline float widen(Bf16 bits) {
+  const uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+inline void narrow(float value, float& to) { to = value; }
+inline void narrow(double value, double& to) { to = value; }
+inline void narrow(float value, Bf16& to) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // half to even
+  to = (Bf16)(value == value ? rounded : 0x7fc0u);
+}
 
 template <typename T>
 struct Vector {

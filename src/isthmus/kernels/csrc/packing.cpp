@@ -9,7 +9,6 @@
 #endif
 
 #include <cmath>
-#include <type_traits>
 
 #include "common.h"
 #include "mix.h"
@@ -20,29 +19,6 @@ namespace {
 constexpr int kAhead = 8;    // rows between prefetch and use
 constexpr int kBlock = 256;  // features of a row worked on at once, on the stack
 constexpr int kHeader = 8;   // bytes of lo and unit
-
-typedef uint16_t Bf16;  // bits of a bfloat16; its arithmetic is that of float
-
-template <typename In>
-using Wide = typename std::conditional<std::is_same<In, Bf16>::value, float, In>::type;
-
-inline float widen(float value) { return value; }
-inline double widen(double value) { return value; }
-inline float widen(Bf16 bits) {
-  const uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
-inline void narrow(float value, float& to) { to = value; }
-inline void narrow(double value, double& to) { to = value; }
-inline void narrow(float value, Bf16& to) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // half to even
-  to = (Bf16)(value == value ? rounded : 0x7fc0u);
-}
 
 inline void prefetch(const void* row, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch((const char*)row + byte);

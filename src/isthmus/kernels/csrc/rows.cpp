@@ -11,7 +11,7 @@ void scatter_add(int64_t count, const int32_t* rows, const T* from, int64_t widt
   for_each(count, threads, [&](int64_t i) {
     T* target = to + rows[i] * to_stride;
     const T* source = from + i * width;
-    for (int64_t f = 0; f < width; ++f) target[f] += source[f];
+    for (int64_t f = 0; f < width; ++f) narrow(widen(target[f]) + widen(source[f]), target[f]);
   });
 }
 
@@ -29,14 +29,15 @@ ISTHMUS_API void gather_rows(int64_t count, const int32_t* rows, const char* fro
 }
 
 // to[rows[i]] += from[i]; the rows are distinct.
-ISTHMUS_API void scatter_add_f32(int64_t count, const int32_t* rows, const float* from, int64_t width, float* to,
-                                 int64_t to_stride, int threads) {
-  isthmus::scatter_add(count, rows, from, width, to, to_stride, threads);
-}
-ISTHMUS_API void scatter_add_f64(int64_t count, const int32_t* rows, const double* from, int64_t width, double* to,
-                                 int64_t to_stride, int threads) {
-  isthmus::scatter_add(count, rows, from, width, to, to_stride, threads);
-}
+#define ISTHMUS_SCATTER_ADD(SUFFIX, T)                                                                              \
+  ISTHMUS_API void scatter_add_##SUFFIX(int64_t count, const int32_t* rows, const T* from, int64_t width, T* to,    \
+                                        int64_t to_stride, int threads) {                                           \
+    isthmus::scatter_add(count, rows, from, width, to, to_stride, threads);                                         \
+  }
+
+ISTHMUS_SCATTER_ADD(f32, float)
+ISTHMUS_SCATTER_ADD(f64, double)
+ISTHMUS_SCATTER_ADD(bf16, isthmus::Bf16)
 
 // The transpose of a CSR by counting sort. order[k] (if asked for) is the edge that edge k of the transpose was.
 // Columns of a row of the transpose are ascending.
