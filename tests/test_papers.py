@@ -163,8 +163,8 @@ def test_the_link_is_fitted_to_what_was_seen():
     half = link.Tried(3e8, 2.0, 0.5)
     assert link.fitted([half]) == pytest.approx(1e8)
     assert link.fitted([half, link.Tried(1e8, 4.0, 0.75)]) == pytest.approx(1e8)
-    noisy = link.Tried(3e8, 2.0, 0.6), link.Tried(3e8, 2.0, 0.4)
-    assert link.fitted(noisy) == pytest.approx(1e8), "means of both"
+    noisy = half, link.Tried(3e8, 2.1, 0.5), link.Tried(3e8, 9.0, 0.9), link.Tried(3e8, 1.9, 0.5), half
+    assert link.fitted(noisy) == pytest.approx(1e8), "one that was disturbed does not count"
 
 
 def test_the_busiest_link():
@@ -172,6 +172,21 @@ def test_the_busiest_link():
     mine = [[[0, "forward", 1, 2, 10], ["weights", "reduce", -1, 0, 4]], [[0, "forward", 1, 2, 30]]]
     other = [[["weights", "reduce", -1, 0, 4]], []]
     assert measure.busiest([mine, other]) == 20 + 2
+
+
+def test_entries_take_turns_until_they_agree(monkeypatch, tmp_path):
+    """Each is as fast as its fastest turn; who failed has no second one."""
+    steps = {"vanilla": [1.0, 1.02], "bns": [0.5, 0.4, 0.3, 0.31], "exact": []}
+    asked = []
+
+    def linked(book, entries, config, rate, folder, tell):
+        asked.append([entry.label for entry in entries])
+        return {entry.label: {"step": steps[entry.label].pop(0)} for entry in entries if steps[entry.label]}
+
+    monkeypatch.setattr(measure, "linked", linked)
+    found = measure.fastest(None, read_entries("vanilla; bns; exact"), None, 1e8, tmp_path, print)
+    assert found == {"vanilla": {"step": 1.0}, "bns": {"step": 0.3}}
+    assert asked == [["vanilla", "bns", "exact"], ["vanilla", "bns"], ["bns"], ["bns"]]
 
 
 def test_steps_to_converge():

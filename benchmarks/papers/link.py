@@ -7,7 +7,7 @@ busiest link needs for its bytes, so it is inverse to the rate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import median
 from typing import NamedTuple
 
 from isthmus.testbed import bits_per_second, written
@@ -34,13 +34,13 @@ def rate_for(busiest: float, compute: float, share: float = AIM) -> float:
 
 
 def fitted(tried: Sequence[Tried], share: float = AIM) -> float:
-    """The rate for the share, after links that were tried: C, and M times the rate, are the means of what was seen.
+    """The rate for the share, after links that were tried: C, and M times the rate, are the medians of what was seen.
 
     Of twelve steps on a busy machine neither is worth much; links that hung on one of them would differ by a quarter
     between two runs, and all ratios with them.
     """
-    compute = fmean(seen.step * (1 - seen.waiting) for seen in tried)
-    bits = fmean(seen.rate * seen.step * seen.waiting for seen in tried)
+    compute = median(seen.step * (1 - seen.waiting) for seen in tried)
+    bits = median(seen.rate * seen.step * seen.waiting for seen in tried)
     return _possible(bits / transfer_for(compute, share))
 
 

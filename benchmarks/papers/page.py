@@ -14,6 +14,7 @@ import torch
 import isthmus
 from isthmus.testbed import written
 from papers.beds import BEDS, WORKERS
+from papers.measure import ALIKE
 from papers.run import Results
 from papers.table import QUANTITIES, Cell, Column, Figures, Key, Paper, Published, Table, cell
 
@@ -131,7 +132,8 @@ def page(paper: Paper, results: Results, command: str) -> str:
         "Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
-        "waits for three quarters of a step; scores and bytes are of trainings without a limit (*steps*), "
+        "waits for three quarters of a step; entries take turns until the two fastest of each are within "
+        f"{ALIKE - 1:.0%}, and the fastest counts. Scores and bytes are of trainings without a limit (*steps*), "
         "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
         "were not measured one by one.",
         _setting(paper, results),

@@ -80,18 +80,12 @@ class Bench:
     def over_links(
         self, bed: Bed, book: Book, asked: list[str], figures: dict[str, dict[str, float]], results: Results
     ) -> None:
-        """Times. `vanilla` is measured first and last: all ratios hang on it, and a machine's speed drifts."""
+        """Times."""
         config, work = bed.config(self.size.linked_steps, self.size.linked_steps), book.folder.parent
         if bed.graph not in results.links:
             results.links[bed.graph] = measure.calibrate(book, config, work / "links", self.tell)
         rate, runs = results.links[bed.graph].rate, work / f"{book.folder.name}-runs"
-        entries = read_entries("; ".join(asked))
-        found = measure.linked(book, entries, config, rate, runs / "all", self.tell)
-        again = measure.linked(book, measure.VANILLA, config, rate, runs / "again", self.tell)
-        if VANILLA in found and VANILLA in again:
-            one, other = found[VANILLA], again[VANILLA]
-            self.tell(f"vanilla at the end: {other['step'] / one['step']:.2f} × its step at the beginning")
-            found[VANILLA] = {name: (one[name] + other[name]) / 2 for name in one}
+        found = measure.fastest(book, read_entries("; ".join(asked)), config, rate, runs, self.tell)
         for entry in asked:
             figures[entry] |= found.get(entry, {})
         results.failed += [f"{book.name}, over links: {entry}" for entry in asked if entry not in found]
