@@ -261,6 +261,30 @@ def test_two_runs_agree(tmp_path):
     assert found.swapped == ["step: a was 0.67 × b, then 1.05 ×"]
 
 
+def test_links_of_an_earlier_run_on_this_machine_are_taken_again(tmp_path):
+    paper, size = Paper("small", "Small", "paper", (SMALL,)), SIZES["minutes"]
+    assert page.links_before(tmp_path, [paper], size.name) == {}
+    found = Results(size, links={"reddit": measure.Narrow(4e8, 0.1, 0.4, 0.75, 2e7)})
+    path = page.write(paper, found, "it", tmp_path).with_suffix(".json")
+    assert page.links_before(tmp_path, [paper], size.name) == {"reddit": 4e8}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": "another"}))
+    assert page.links_before(tmp_path, [paper], size.name) == {}
+
+
+def test_a_known_link_is_tried_once(monkeypatch, tmp_path):
+    rates = []
+
+    def linked(book, entries, config, rate, folder, tell):
+        rates.append(rate)
+        return {"vanilla": {"step": 0.4, "wait_share": 75.0, "busiest": 1e7}}
+
+    monkeypatch.setattr(measure, "linked", linked)
+    assert measure.calibrate(None, None, tmp_path, lambda _: None, 3e8).rate == 3e8
+    assert rates == [None, 3e8]
+    measure.calibrate(None, None, tmp_path, lambda _: None)
+    assert len(rates) == 2 + 1 + measure.TRIES
+
+
 def test_scores_of_an_earlier_run_are_not_learnt_again(tmp_path, monkeypatch):
     """They, the bytes and the steps to converge are taken from its numbers; times are those of this run."""
     paper, size = Paper("small", "Small", "paper", (SMALL,)), SIZES["minutes"]

@@ -2,11 +2,12 @@
 
     PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus] [--tables "Table II,Table III"]
                                            [--size quick|minutes|large] [--quick] [--out docs/results] [--work DIR]
-                                           [--learnt FOLDER]
+                                           [--learnt FOLDER] [--new-links]
 
 Writes a page and its numbers for each paper. --quick shows in two minutes that it works; its figures mean nothing.
 --learnt takes scores, bytes and steps to converge, which no link changes, from what an earlier run of the same code
-wrote there, and measures only times.
+wrote there, and measures only times. Links are those of the run before in --out, if it was on this machine: two runs
+measure the same thing then. --new-links chooses them anew.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import sys
 import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from isthmus.errors import InputError, WorkerError
 from isthmus.testbed import tools
 from papers.beds import SIZES
 from papers.bns import BNS
-from papers.page import learnt_before, write
+from papers.page import learnt_before, links_before, write
 from papers.pipegcn import PIPEGCN
 from papers.psc import PSC
 from papers.run import Bench
@@ -60,6 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: docs/results; runs/papers for --quick")
     parser.add_argument("--work", type=Path, help="a new or empty folder to keep parts and runs in; default: temporary")
     parser.add_argument("--learnt", type=Path, help="folder of an earlier run, whose scores are taken")
+    parser.add_argument("--new-links", action="store_true", help="choose links anew, whatever an earlier run chose")
     options = parser.parse_args()
     papers = chosen(options.only, options.tables)
     tools.check()  # before minutes of work
@@ -67,7 +70,9 @@ def main() -> None:
     keep = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="isthmus-papers-")
     with keep as work:
         known = learnt_before(options.learnt, papers, options.size) if options.learnt else {}
-        bench = Bench(SIZES[options.size], Path(work), lambda text: print(text, file=sys.stderr, flush=True), known)
+        rates = {} if options.new_links else links_before(out, papers, options.size)
+        tell = partial(print, file=sys.stderr, flush=True)
+        bench = Bench(SIZES[options.size], Path(work), tell, known, rates)
         results = bench.run(papers)
     asked = {name: getattr(options, name) for name in ("only", "tables", "size")}
     command = shlex.join(["python", "-m", "papers", *(f"--{name}={value}" for name, value in asked.items() if value)])

@@ -56,12 +56,12 @@ class Narrow:
     busiest: float  # bytes of a step on the busiest link
 
 
-def calibrate(book: Book, config: TrainConfig, work: Path, tell: Tell) -> Narrow:
-    """Links on which `vanilla` waits for `link.AIM` of a step: by its bytes, then by what was seen."""
+def calibrate(book: Book, config: TrainConfig, work: Path, tell: Tell, rate: float | None = None) -> Narrow:
+    """Links on which `vanilla` waits for `link.AIM` of a step: by its bytes, then by what was seen; or of this rate."""
     free = _vanilla(linked(book, VANILLA, config, None, work / "free", tell))
-    rate = link.rate_for(free["busiest"], free["step"])
     tried: list[link.Tried] = []
-    for turn in range(TRIES):
+    tries, rate = (TRIES, link.rate_for(free["busiest"], free["step"])) if rate is None else (1, rate)
+    for turn in range(tries):
         rate = link.fitted(tried) if tried else rate
         found = _vanilla(linked(book, VANILLA, config, rate, work / f"try-{turn}", tell))
         tried.append(link.Tried(rate, found["step"], found["wait_share"] / 100))

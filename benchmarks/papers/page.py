@@ -219,5 +219,13 @@ def learnt_before(folder: Path, papers: Iterable[Paper], size: str) -> dict[Key,
     return found
 
 
+def links_before(folder: Path, papers: Iterable[Paper], size: str) -> dict[str, float]:
+    """The links' rates, by graph, that an earlier run on this machine chose; none where there was no such run."""
+    files = [folder / f"{_stem(paper, size)}.json" for paper in papers]
+    runs = [json.loads(file.read_text()) for file in files if file.exists()]
+    here = [run["links"] for run in runs if run["machine"] == machine()]
+    return {graph: narrow["bits_per_second"] for links in here for graph, narrow in links.items()}
+
+
 def _stem(paper: Paper, size: str) -> str:
     return paper.name if size == "minutes" else f"{paper.name}-{size}"

@@ -54,6 +54,8 @@ class Bench:
     tell: measure.Tell
     known: Mapping[Key, Figures] = field(default_factory=dict)
     """Of earlier trainings (`page.learnt_before`), which are not repeated."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Of links that are known already (`page.links_before`), in bits per second, by graph."""
 
     def run(self, papers: Iterable[Paper]) -> Results:
         begun, results = time.monotonic(), Results(self.size)
@@ -83,7 +85,8 @@ class Bench:
         """Times."""
         config, work = bed.config(self.size.linked_steps, self.size.linked_steps), book.folder.parent
         if bed.graph not in results.links:
-            results.links[bed.graph] = measure.calibrate(book, config, work / "links", self.tell)
+            known = self.rates.get(bed.graph)
+            results.links[bed.graph] = measure.calibrate(book, config, work / "links", self.tell, known)
         rate, runs = results.links[bed.graph].rate, work / f"{book.folder.name}-runs"
         found = measure.fastest(book, read_entries("; ".join(asked)), config, rate, runs, self.tell)
         for entry in asked:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -140,11 +142,14 @@ def test_scatter_add_rows(dtype):
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5])
 def test_dropout_draws_the_same_bits(dtype, relu, p):
     x, nodes = torch.randn(70, 37).to(dtype), torch.randint(2**40, (70,))
+    x[3] = torch.nan
+    same = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
     before = torch.empty_like(x)
     got = kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu)
-    assert torch.equal(got, twin.dropout(x, nodes, 2**63 + 12345, round(p * 2**32), 1 / (1 - p), relu))
-    assert torch.equal(got, kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu, before=before))
-    assert torch.equal(before, torch.relu(x) if relu else x)
+    same(got, twin.dropout(x, nodes, 2**63 + 12345, round(p * 2**32), 1 / (1 - p), relu))
+    same(got, kernels.dropout(x, nodes, 2**63 + 12345, p, relu=relu, before=before))
+    same(before, torch.relu(x) if relu else x)
+    assert got[3].isnan().any()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -16,7 +16,7 @@ inline void dropout_row(const T* from, T* to, T* before, int width, uint64_t key
 #pragma omp simd
   for (int f = 0; f < width; ++f) {
     const uint32_t bits = feature_bits(low, high, (uint32_t)f);
-    const Wide<T> given = widen(from[f]), value = given > floor ? given : floor;
+    const Wide<T> given = widen(from[f]), value = given < floor ? floor : given;  // what is not a number stays so
     if (Both) narrow(value, before[f]);
     narrow(bits >= threshold ? value * scale : Wide<T>(0), to[f]);
   }
