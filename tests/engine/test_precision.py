@@ -69,6 +69,16 @@ def test_layer_norm_in_bf16(tmp_path, recipe):
     assert 1e-6 < far(full, halved) < 0.05
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("recipe", ["exact", "pipegcn", "psc-gcn", "isthmus"])
+def test_rows_that_are_read_in_bf16(tmp_path, recipe, model, precision):
+    book, asked = cut(community_graph(), 3, "metis", tmp_path), config(model, 0.3, dtype="float32")
+    full = run(book, asked, policy("fp32", recipe))
+    halved = run(book, replace(asked, rows_dtype="bf16"), policy(precision, recipe))
+    assert 1e-6 < far(full, halved) < 0.05
+
+
 def test_workers_agree_in_bf16(tmp_path):
     """The same rounding at the same places: what differs is the order of sums, here and there by one bit of bf16."""
     graph, asked = community_graph(), config("sage", 0.3, dtype="float32")

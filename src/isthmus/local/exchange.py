@@ -63,9 +63,9 @@ def aggregate(
     return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask, only)
 
 
-def aggregate_inner(edges: Edges, x: Tensor, norm: str) -> Tensor:
+def aggregate_inner(edges: Edges, x: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
     """P_inner X alone, [n, F]."""
-    return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)))
+    return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
 
 
 def aggregate_halo(graph: LocalGraph, edges: Edges, x: Tensor, norm: str, site: int, late: Late) -> Tensor:
@@ -169,13 +169,13 @@ class _Aggregate(Function):
 
 class _Inner(Function):
     @staticmethod
-    def forward(ctx, x, edges, norm):
-        ctx.edges, ctx.norm, ctx.dtype = edges, norm, x.dtype
-        return edges.aggregate_inner(x, norm, x.dtype)
+    def forward(ctx, x, edges, norm, as_rows):
+        ctx.edges, ctx.norm, ctx.as_rows = edges, norm, as_rows
+        return edges.aggregate_inner(as_rows(x), norm, x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        return ctx.edges.spread_inner(grad, ctx.norm, ctx.dtype), None, None
+        return ctx.edges.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype), None, None, None
 
 
 class _NarrowHalo(Function):

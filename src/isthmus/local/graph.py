@@ -152,7 +152,7 @@ class LocalGraph:
         site = self._next_site()
         self.drawing.look(late.before, weight, norm)
         edges = self.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
-        own = self.linear(exchange.aggregate_inner(edges, self.as_sent(x), norm), weight)
+        own = self.linear(exchange.aggregate_inner(edges, x, norm, self.as_rows), weight)
         sent = exchange.Late(late.before, late.mask, weight)
         return own + exchange.aggregate_halo(self, edges, x, norm, site, sent)
 
