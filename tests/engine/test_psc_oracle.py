@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,12 +15,13 @@ from oracle.full_graph import losses
 from oracle.partition_parallel import Links
 from oracle.pipegcn import Pipe
 from oracle.places import PLACES
-from oracle.psc import Measured, Neighbours, OptimalBoundary, differences
+from oracle.psc import Measured, Neighbours, OptimalBoundary, Thinned, differences
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
+from isthmus.sample import Thin
 
 STEPS, FEW, SEED, LR = 30, 8, 2, 0.5
 AS_PUBLISHED, COUPLED, OPTIMAL, NORMALISED = "as-published", "coupled", "optimal-boundary", "self-normalised"
@@ -148,6 +150,27 @@ def test_agrees_with_the_algorithm(parts, recipe, options, place):
     # One rounding that falls the other way is seen in coded rows, and nowhere else.
     assert relative(got, want) <= (1e-5 if recipe == "isthmus" or "bits" in str(options) else 1e-10)
     assert relative(want, exact_losses(graph, place.model)) > 1e-4
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("least", [0, 2])
+def test_few_training_nodes_read_few_neighbours(tmp_path, model, least):
+    """Recipe isthmus, where the last layer's rows are few: their inner neighbours are drawn, too."""
+    graph = community_graph(60)
+    few = graph.train_mask & (np.arange(60) % 3 == 0)[:, None]
+    assert 0 < few.sum() < 15
+    graph = replace(graph, train_mask=few)
+    book = cut(graph, 2, "blocks", tmp_path)
+    assert all(book.part(r).train_mask.mean() <= 0.25 for r in range(2))
+    given = {"rate": 0.4, "refresh": 4, "bits_weights": 32}
+    late = {"staleness": 1, "start": "warm", "wire": differences(8)}
+    links = Links(graph, book)
+    oracle = Thinned(links, model, SEED, 0.4, 4, last_rate=0.4, least=least, **late)
+    want = np.array(Measured(graph, model, first_weights(graph, model), LR, oracle, True).run(STEPS))
+    policy = find("isthmus").policy(given)
+    got = run(book, replace(policy, thin=Thin(0.4, least)), shape(model))
+    assert relative(got, want) <= 1e-5
+    assert relative(want, run(book, replace(policy, thin=None), shape(model))) > 1e-4
 
 
 @pytest.mark.parametrize("at", ["a", "b"])

@@ -6,7 +6,8 @@ Worker r owns the nodes V_r and reads the halo nodes B_r. At layer l, with S^l w
     g^r_j = Σ_{i ∈ V_r} P_ij w_ij D_i for j in B_r,   dS_j = Σ_{i ∈ V_r} P_ij w_ij D_i + Σ_r arrived^r_j
 
 with D the gradient by T. A policy says what is seen of S and what arrives of g: the systems differ in that alone.
-S^l is the layer's input H^l, or its narrow side H^l Wᵀ: then site 0 is exact, since P X is computed once per run.
+S^l is the layer's input H^l, or its narrow side H^l Wᵀ: then site 0 is exact, since P X is computed once per run, and
+at the last site only rows next to a training node cross.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Links:
         """bool [N, N]: row i reads column j."""
         return propagation(self.graph, "sage") > 0
 
+    def near(self, q: int, r: int) -> np.ndarray:
+        """The rows that training nodes of r read of q."""
+        train = self.graph.train_mask[:, 0] & (self.owner == r)
+        return self.rows[q, r][self.adjacency[train][:, self.rows[q, r]].any(0)]
+
     @property
     def crossing(self) -> np.ndarray:
         """bool [N, N]: i and j have different owners."""
@@ -51,6 +57,9 @@ class Links:
 
 class Policy:
     """Exact: every row of every link, as it is, now. Others change one of the four."""
+
+    near_site: int | None = None  # where only rows next to a training node cross
+    weighs_all_rows = False  # whether a row is sent goes by others, too: all of them cross
 
     @staticmethod
     def total(t: int, shares: list[np.ndarray]) -> np.ndarray:
@@ -69,6 +78,10 @@ class Policy:
         """w: what an edge counts at step t."""
         return 1.0
 
+    def weights_at(self, t: int, site: int) -> np.ndarray | float:
+        """The same for one site."""
+        return self.weights(t)
+
     def features(self, t: int, site: int, rows: Rows) -> Rows:
         """What each reader uses at step t, of the rows that their owners have then."""
         return self.cross(t, site, FORWARD, rows)
@@ -81,7 +94,10 @@ class Policy:
         """All links at once."""
         read = [np.zeros_like(block) for block in rows]
         for q, r in self.links.rows:
-            if len(ids := self.drawn(t, q, r)):
+            ids = self.drawn(t, q, r)
+            if site == self.near_site:
+                ids = ids[np.isin(ids, self.links.near(q, r))]
+            if len(ids):
                 read[r][ids] = self.wire(t, site, way, q, r, rows[r][ids], ids)
         return read
 
@@ -94,6 +110,8 @@ class Training:
         self.weights, self.p = [w.copy() for w in weights], propagation(graph, model)
         self.mine = [policy.links.owner[:, None] == r for r in range(policy.links.size)]  # [N, 1] each
         self.losses: list[float] = []
+        if narrow and not policy.weighs_all_rows:
+            policy.near_site = len(weights) // 2 - 1
 
     def run(self, steps: int) -> list[float]:
         for t in range(steps):
@@ -104,12 +122,12 @@ class Training:
         if site == 0 and self.narrow:
             return self.p @ s
         seen = self.policy.features(t, site, [np.where(mine, 0, s) for mine in self.mine])
-        w = self.p * self.policy.weights(t)
+        w = self.p * self.policy.weights_at(t, site)
         return sum(np.where(mine, w @ np.where(mine, s, rows), 0) for mine, rows in zip(self.mine, seen, strict=True))
 
     def spread(self, t: int, site: int, d: np.ndarray) -> np.ndarray:
         """dS of D."""
-        w = self.p * self.policy.weights(t)
+        w = self.p * self.policy.weights_at(t, site)
         back = [w.T @ np.where(mine, d, 0) for mine in self.mine]
         halo = [np.where(mine, 0, rows) for mine, rows in zip(self.mine, back, strict=True)]
         own = sum(np.where(mine, rows, 0) for mine, rows in zip(self.mine, back, strict=True))

@@ -68,10 +68,13 @@ class Drawn(Pipe):
         if t % self.refresh == 0:
             self.measured[t] = self.measured.get(t, 0) + (rows**2).sum(1)
 
+    def sizes(self, t: int) -> np.ndarray | None:
+        past = [s for s in self.measured if s < t - self.staleness]  # what is measured at s is known at s + 1
+        return self.measured[max(past)] if past else None
+
     def weights(self, t: int) -> np.ndarray:
         if t not in self.graphs:
-            past = [s for s in self.measured if s < t - self.staleness]  # what is measured at s is known at s + 1
-            self.graphs[t] = self.draw(t, self.measured[max(past)] if past else None)
+            self.graphs[t] = self.draw(t, self.sizes(t))
         return self.graphs[t]
 
     def drawn(self, t: int, q: int, r: int) -> np.ndarray:
@@ -129,6 +132,29 @@ class OptimalBoundary(Drawn):
             q = q.astype(np.float32).astype(float)  # as it is told to the owner, who draws too
             (key,) = keys(kernels.stream(self.seed, t, 0x0B5, r), np.zeros(1))
             w[np.ix_(mine, j)] = ((keys(int(key), j) >> HALF).astype(float) < q * 2.0**32) / q
+        return w
+
+
+class Thinned(OptimalBoundary):
+    """Besides, at the last site training nodes read few of their inner neighbours j, with p_ij ∝ ‖H_j W‖."""
+
+    def __init__(self, *about, last_rate: float, least: int, **given):
+        super().__init__(*about, **given)
+        self.last_rate, self.least = last_rate, least
+
+    def weights_at(self, t: int, site: int) -> np.ndarray:
+        w, sizes = self.weights(t).copy(), self.sizes(t)
+        if site != self.near_site:
+            return w
+        u = uniform(kernels.stream(self.seed, t, 0x7A1), self.nodes, coupled=True)
+        for mine in self.mine:
+            score = np.ones(self.nodes) if sizes is None else np.sqrt(sizes) * self.source
+            score = np.maximum(score, FLOOR * score[mine].max())
+            for i in np.nonzero(mine & self.links.graph.train_mask[:, 0])[0]:
+                j = np.nonzero(self.links.adjacency[i] & mine)[0]
+                if len(j):
+                    p = probabilities(score[j], max(self.last_rate * len(j), min(len(j), self.least)))
+                    w[i, j] = (u[i, j] < p) / p
         return w
 
 

@@ -37,7 +37,7 @@ class Skip(Policy):
         wire: Wire | None = None,
     ):
         super().__init__(links, wire)
-        self.clocks, self.gap = {FORWARD: features, BACKWARD: gradients}, gap
+        self.clocks, self.gap, self.weighs_all_rows = {FORWARD: features, BACKWARD: gradients}, gap, gap is not None
         self.limit = clip * links.size**power
         self.cache: dict[tuple[int, int], Rows] = {}  # H̃, by way and site
 

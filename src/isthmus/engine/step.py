@@ -29,7 +29,7 @@ def train_step(
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    view.graph.begin(step, probe=probe, read=view.read)
+    view.graph.begin(step, probe=probe, declared=True)
     logits = model(view.graph, view.data.x)
     mask = view.data.masks["train"]
     loss = loss_sum(logits[mask], view.data.y[mask]) / labelled

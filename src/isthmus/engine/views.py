@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from isthmus.comm import Transport
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
-from isthmus.local import LocalGraph, Policy, restrict
+from isthmus.local import FEW, LocalGraph, Policy, restrict
 from isthmus.partition import Book, own_part
-
-FEW = 0.8  # with more of them, to take rows out and put them back costs what it saves
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,6 @@ class View:
     graph: LocalGraph
     data: Data
     scores: tuple[str, ...]
-    read: Tensor | None = None
-    """The rows that the loss reads, int64, where they are few enough for the others to be left out."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,8 @@ class Views:
             data = Data(data.x.dense(), data.y, data.masks)
         if not config.inductive:
             whole = _view(graph, data, ("train", "val", "test"))
+            if book.train[config.split] <= FEW * book.nodes:
+                graph.reads_only(data.masks["train"].nonzero().flatten())
             return Views(whole, (whole,))
         seen = data.masks["train"]
         train = _view(restrict(graph, seen), data.take(seen), ("train",))
@@ -64,5 +61,4 @@ def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
     if not isinstance(data.x, torch.Tensor) and not graph.keeps_sparse:
         data = Data(data.x.dense(), data.y, data.masks)
     graph.fix(data.x)
-    read = data.masks["train"].nonzero().flatten()
-    return View(graph, data, scores, read if len(read) <= FEW * graph.num_inner else None)
+    return View(graph, data, scores)

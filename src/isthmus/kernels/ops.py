@@ -66,13 +66,19 @@ def aggregate(
     return out
 
 
+def _room(count: int, dtype: torch.dtype) -> Tensor:
+    """Memory for so many numbers, of one of few sizes: patterns that differ a little at every step leave no gaps."""
+    unit = 1 << max(10, count.bit_length() - 4)
+    return torch.empty(-(-count // unit) * unit, dtype=dtype)[:count]
+
+
 def transpose(csr: Csr) -> tuple[Csr, Tensor]:
     """The transposed pattern, and for each of its edges the number of the same edge in `csr` (int64 [edges])."""
     lib = _core_for(csr.indices)
     if lib is None:
         return twin.transpose(csr)
-    turned = Csr(torch.empty(csr.num_cols + 1, dtype=torch.int64), torch.empty_like(csr.indices), csr.num_rows)
-    order = torch.empty(csr.num_edges, dtype=torch.int64)
+    turned = Csr(torch.empty(csr.num_cols + 1, dtype=torch.int64), _room(csr.num_edges, torch.int32), csr.num_rows)
+    order = _room(csr.num_edges, torch.int64)
     lib.transpose_csr(
         *(_int(csr.num_rows), _int(csr.num_cols), _ptr(csr.indptr), _ptr(csr.indices)),
         *(_ptr(turned.indptr), _ptr(turned.indices), _ptr(order)),

@@ -28,6 +28,7 @@ def _options(staleness: int = 1, sampler: str = "optimal-boundary", rate: float 
         "staleness": staleness,
         "sampler": sampler,
         "rate": rate,
+        "last_rate": rate,
         "bits": bits,
         "bits_weights": 8 if coded else 32,
         "delta": coded,

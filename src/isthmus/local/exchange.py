@@ -68,9 +68,9 @@ def aggregate_inner(edges: Edges, x: Tensor, norm: str, as_rows: Callable[[Tenso
     return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
 
 
-def aggregate_halo(graph: LocalGraph, edges: Edges, x: Tensor, norm: str, site: int, late: Late) -> Tensor:
+def aggregate_halo(graph: LocalGraph, edges: Edges, x: Tensor, norm: str, site: int, late: Late, near: bool) -> Tensor:
     """P_halo X_halo alone, [n, F], of rows X Wᵀ that their owners make of x [n, G] for their readers (`Late`)."""
-    return _NarrowHalo.apply(late.rows, late.weight, x.detach(), graph, edges, norm, site, late.mask)
+    return _NarrowHalo.apply(late.rows, late.weight, x.detach(), graph, edges, norm, site, late.mask, near)
 
 
 def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
@@ -112,6 +112,7 @@ class _Aggregate(Function):
     def forward(ctx, x, before, weight, graph, name, site, exact, mask, only):
         edges = graph.whole if exact else graph.edges
         sums = kernels.sum_dtype(x.dtype)
+        ctx.near = near = graph.is_near(only)
         if only is not None:
             edges = graph.towards(only, edges, edges.norm(name, sums).add_self)
         norm = edges.norm(name, sums)
@@ -124,9 +125,9 @@ class _Aggregate(Function):
             leaving = graph.as_sent(before)
         kind = "embeddings" if x.requires_grad else "features"
         if ctx.narrow:
-            channel = _post_narrow(graph, Late(before, mask, weight), site, kind)
+            channel = _post_narrow(graph, Late(before, mask, weight), site, kind, near)
         else:
-            channel = _post_rows(graph, leaving, site, exact, kind)
+            channel = _post_rows(graph, leaving, site, exact, kind, near)
         arrived = None if overlap else channel.take(graph.step)
         out = edges.aggregate_inner(rows, norm, x.dtype)
         if overlap:
@@ -142,7 +143,7 @@ class _Aggregate(Function):
     @staticmethod
     def backward(ctx, grad):
         graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
-        rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
+        rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact, ctx.near)
         leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(rows, norm, leaving)
         own = partial(edges.spread_inner, rows, norm, grad.dtype)
@@ -182,11 +183,11 @@ class _NarrowHalo(Function):
     """Z = P_halo Y_halo, with Y = D(S) Wᵀ made and sent by the owners; the gradient by Y goes home, and through it."""
 
     @staticmethod
-    def forward(ctx, before, weight, after, graph, edges, name, site, mask):
+    def forward(ctx, before, weight, after, graph, edges, name, site, mask, near):
         norm = edges.norm(name, weight.dtype)
-        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.mask = graph, edges, norm, site, mask
+        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.mask, ctx.near = graph, edges, norm, site, mask, near
         ctx.save_for_backward(before, weight)
-        channel = _post_narrow(graph, Late(before, mask, weight), site, "embeddings")
+        channel = _post_narrow(graph, Late(before, mask, weight), site, "embeddings", near)
         arrived, out = channel.take(graph.step), weight.new_zeros(edges.num_inner, len(weight))
         if arrived is not None:
             edges.aggregate_halo(arrived, norm, out)
@@ -198,12 +199,12 @@ class _NarrowHalo(Function):
     def backward(ctx, grad):
         graph, edges = ctx.graph, ctx.edges
         before, weight = ctx.saved_tensors
-        channel = graph.wires.channel(ctx.site, BACKWARD, exact=False)
+        channel = graph.wires.channel(ctx.site, BACKWARD, exact=False, near=ctx.near)
         leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(grad, ctx.norm, leaving)
         nothing = partial(grad.new_zeros, graph.num_inner, grad.shape[1])
         home = _return_gradients(graph, edges, channel, leaving, nothing)
-        return *_through(graph, channel, home, Late(before, ctx.mask, weight)), *[None] * 6
+        return *_through(graph, channel, home, Late(before, ctx.mask, weight)), *[None] * 7
 
 
 class _Halo(Function):
@@ -336,23 +337,25 @@ class _ReluDropoutBoth(Function):
         return grad, None, None, None
 
 
-def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str) -> Channel:
+def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str, near: bool = False) -> Channel:
     """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
-    channel = graph.wires.channel(site, FORWARD, exact)
-    if exact or graph.policy.sampler is None:
+    channel = graph.wires.channel(site, FORWARD, exact, near)
+    if exact:
         channel.post(graph.step, rows, graph.whole.links, kind)
+    elif graph.policy.sampler is None:
+        channel.post(graph.step, rows, graph.links_at(graph.step, near), kind)
     else:
         for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.drawing.at(due).links, kind, due)
+            channel.post(graph.step, rows, graph.links_at(due, near), kind, due)
     return channel
 
 
-def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str) -> Channel:
+def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str, near: bool) -> Channel:
     """Sends D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; other rows are not made."""
     assert late.weight is not None, "only narrow rows are made by their owner"
-    channel = graph.wires.channel(site, FORWARD, False)
+    channel = graph.wires.channel(site, FORWARD, False, near)
     for due in channel.dues(graph.step):
-        links = graph.drawing.at(due).links
+        links = graph.links_at(due, near)
         at, narrow = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
         narrow[at] = late.dropped(at, graph.nodes[at], due) @ late.weight.t()
         channel.post(graph.step, graph.as_sent(narrow), links, kind, due)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -17,12 +18,12 @@ from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange, products
 from isthmus.local.features import Features
 from isthmus.local.policy import Policy
-from isthmus.local.rows import take
+from isthmus.local.rows import FEW, take
 from isthmus.local.savings import Savings
 from isthmus.local.sparse import fetch_sparse
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import Drawing, Edges, Scene, Targets
+from isthmus.sample import FEW_READ, Drawing, Edges, Near, Pattern, Scene, Targets
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
 T = TypeVar("T")
@@ -72,7 +73,8 @@ class LocalGraph:
         self._edges: Edges | None = None
         self._fixed: Tensor | SparseMatrix | None = None
         self._fixed_results: dict[str, Any] = {}
-        self._whole_towards: tuple[Tensor, bool, Targets] | None = None
+        self._declared: Near | None = None
+        self._kept_towards: deque[Targets] = deque(maxlen=3)  # of the whole graph: the last ones
         self.begin(0, training=False)
 
     @classmethod
@@ -118,7 +120,7 @@ class LocalGraph:
         (int64 [m], e.g. `read`): make these rows alone, [m, F].
         """
         self._check_rows(x)
-        if only is not None and self.edges.inner is not self.whole.inner:  # to part few edges costs more than it saves
+        if not self._parts(only):
             return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
@@ -154,7 +156,7 @@ class LocalGraph:
         edges = self.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
         own = self.linear(exchange.aggregate_inner(edges, x, norm, self.as_rows), weight)
         sent = exchange.Late(late.before, late.mask, weight)
-        return own + exchange.aggregate_halo(self, edges, x, norm, site, sent)
+        return own + exchange.aggregate_halo(self, edges, x, norm, site, sent, self.is_near(only))
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
@@ -180,8 +182,10 @@ class LocalGraph:
         Over the whole graph, also where a step draws another: rows that are here anyway need not be left out.
         """
         edges = self.whole
+        if not self._parts(only):
+            return take(self.aggregate_sparse(x, weight, norm), only)
         if only is not None:
-            edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self)
+            edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self, all_halo=True)
         halo = self._kept_sparse(x)
         own, others = (self.linear(rows, weight, as_made=True) for rows in (x, halo))
         return exchange.combine(edges, own, others, norm, self.as_rows)
@@ -204,7 +208,10 @@ class LocalGraph:
         With the policy's precision bf16 it is made so while a model trains. The result is in the weight's dtype, or
         with ``as_made`` in bf16 then: for what takes such rows, as everything here does, and torch's modules do not.
         """
-        out = products.linear(blocks, weight, bias, self.training and self._bf16)
+        bf16 = self.training and self._bf16
+        if bf16 and isinstance(blocks, tuple):
+            blocks = self._side_by_side(blocks)
+        out = products.linear(blocks, weight, bias, bf16)
         return out if as_made else out.to(weight.dtype)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
@@ -248,8 +255,21 @@ class LocalGraph:
 
     @property
     def read(self) -> Tensor | None:
-        """The inner rows, int64 [m], whose results are read after this pass; None: all, or others are not saved."""
-        return self._read
+        """The inner rows, int64 [m], whose results are read after this pass; None: all, or others are not saved.
+
+        At a site where a model makes these alone, only rows next to them cross; every worker's model does, or none.
+        """
+        return None if self._near is None else self._near.rows
+
+    @property
+    def sources(self) -> Tensor | None:
+        """The inner rows, int64, that the rows `read` are made of in one layer, here or elsewhere; None: nearly all."""
+        edges = self.edges
+        if self._near is None or self.drawing.measures:  # which is done of all rows
+            return None
+        thinned = self._thinned()
+        sources = self._near.sources(edges, None if thinned is None else thinned.csr)
+        return sources if len(sources) <= FEW * self.num_inner else None
 
     @property
     def edge_index(self) -> Tensor:
@@ -286,13 +306,15 @@ class LocalGraph:
 
     # What the engine calls
 
-    def begin(self, step: int, training: bool = True, probe: bool = False, read: Tensor | None = None) -> None:
+    def begin(self, step: int, training: bool = True, probe: bool = False, declared: bool = False) -> None:
         """A forward pass begins: sites are counted from 0 again. Outside training the exchange is exact.
 
-        With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`). ``read``: the
-        rows whose results will be read (None: all), the same tensor in every pass.
+        With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`). ``declared``: no
+        results are read but those that `reads_only` named.
         """
-        self._read = read if self.savings.read_rows else None
+        self._near = self._declared if declared else None
+        self._thin: Pattern | None = None  # what `_thinned` made
+        self._step_towards: deque[Targets] = deque(maxlen=3)  # of this step's graph
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._dropped = None
         self._edges = None if training else self.whole
@@ -307,6 +329,22 @@ class LocalGraph:
         """Declares rows that never change (the input features); returns them."""
         self._fixed, self._fixed_results = x, {}
         return x
+
+    def reads_only(self, rows: Tensor) -> None:
+        """Declares the rows (int64) whose results are read when a model trains. Every worker does, at the same time."""
+        if self.savings.read_rows:
+            drawn = self.policy.sampler is not None
+            self._declared = Near(self.drawing.scene, rows, drawn, others=self.policy.weighs_all_rows)
+            self.wires.near = None if drawn else self._declared.links
+
+    def is_near(self, only: Tensor | None) -> bool:
+        """Whether these are the rows that are read."""
+        return only is not None and self._near is not None and only is self._near.rows
+
+    def links_at(self, step: int, near: bool) -> Links:
+        """The links of a step's graph; with ``near``, of a site where only rows are made that are read."""
+        edges = self.drawing.at(step)
+        return self._declared.links_of(edges) if near and self._declared is not None else edges.links
 
     def is_fixed(self, x: Tensor) -> bool:
         """Whether x never changes, so that what is made of it alone can be kept."""
@@ -334,7 +372,7 @@ class LocalGraph:
             piece, rest = name.split(".", 1)
             pieces[piece][rest] = tensor
         self.drawing.restore(pieces["drawing"])
-        self.wires.restore(pieces["wires"], lambda step: self.drawing.at(step).links)
+        self.wires.restore(pieces["wires"], partial(self.links_at, near=False), partial(self.links_at, near=True))
         if self.features is not None:
             self.features.restore(pieces["features"])
 
@@ -343,12 +381,21 @@ class LocalGraph:
         self.wires.drain()
         self.drawing.drain()
 
-    def towards(self, rows: Tensor, edges: Edges, with_self: bool) -> Targets:
-        """Edges that lead to the given rows; those of the whole graph are kept."""
-        if self._whole_towards is None or self._whole_towards[0] is not rows or self._whole_towards[1] != with_self:
-            self._whole_towards = rows, with_self, Targets(self.whole, rows, with_self)
-        kept = self._whole_towards[2]
-        return kept if edges is self.whole else Targets(edges, rows, with_self, kept)
+    def towards(self, rows: Tensor, edges: Edges, with_self: bool, all_halo: bool = False) -> Targets:
+        """Edges that lead to the given rows; those of the whole graph are kept, others for this step.
+
+        Where they are the rows that are read, without halo rows that they do not read, unless ``all_halo``.
+        """
+        near, drawn = self._near if self.is_near(rows) and not all_halo else None, self._thinned()
+        thinned = None if near is None else drawn
+        made = self._kept_towards if edges is self.whole else self._step_towards
+        for one in made:
+            if one.is_of(edges, rows, with_self, near, thinned):
+                return one
+        shared = drawn is None and edges is not self.whole and edges.inner is self.whole.inner
+        like = self.towards(rows, self.whole, with_self, all_halo) if shared else None
+        made.append(Targets(edges, rows, with_self, like, near, thinned))
+        return made[-1]
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read: as they are, or in bf16."""
@@ -383,6 +430,14 @@ class LocalGraph:
         assert isinstance(fixed, Tensor), "rows are declared by `fix` before they are read"
         return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
 
+    def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Blocks that never change are put into one, in bf16, once per run."""
+        kept = {id(self._fixed): "rows", **{id(made): what for what, made in self._fixed_results.items()}}
+        names = [kept.get(id(block)) for block in blocks]
+        if None in names:
+            return blocks
+        return (self._once(f"bf16 of {names}", lambda: torch.cat([block.bfloat16() for block in blocks], dim=1)),)
+
     def _kept_sparse(self, x: SparseMatrix) -> SparseMatrix:
         """The features of all halo nodes, dropped out as x was; they cross a link once per run."""
         fixed, site = self._fixed, self._next_site()
@@ -395,6 +450,22 @@ class LocalGraph:
         dropped, stream, p = self._dropped_sparse
         assert x is dropped, "sparse rows are dropped out once"
         return halo.dropout(self.whole.halo_nodes, stream, p)
+
+    def _thinned(self) -> Pattern | None:
+        """The inner edges to the rows that are read, as drawn for this step; None: those of its graph."""
+        near, thin, edges = self._near, self.policy.thin, self.edges
+        if near is None or thin is None or edges.inner is not self.whole.inner:
+            return None
+        if len(near.rows) > FEW_READ * self.num_inner:
+            return None
+        if self._thin is None:
+            sizes = self.drawing.sizes(self.step)
+            self._thin = thin.draw(self.drawing.scene, near.inner, near.rows, self.step, sizes)
+        return self._thin
+
+    def _parts(self, only: Tensor | None) -> bool:
+        """Whether it pays to part the edges towards these rows from the others: not for many rows of one step alone."""
+        return only is None or self.is_near(only) or self.edges.inner is self.whole.inner
 
     def _next_site(self) -> int:
         self._drawn()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isthmus.cache import CachePolicy
-from isthmus.comm import Add, All, AsIs, Codec, Replace, Stages
+from isthmus.comm import Add, All, AsIs, Codec, Gap, Replace, Stages
 from isthmus.errors import InputError
 from isthmus.local.savings import Savings
-from isthmus.sample import Sampler
+from isthmus.sample import Sampler, Thin
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Policy:
     precision: str = "fp32"
     """In what rows are aggregated and multiplied by weights while a model trains: fp32; bf16, with sums in fp32; or
     auto, bf16 where the processor multiplies it by itself."""
+    thin: Thin | None = None
+    """Of the rows that the loss reads, where they are few: which inner neighbours the last layer makes them of."""
 
     def __post_init__(self) -> None:
         for stages in (self.forward, self.backward):
@@ -45,6 +47,11 @@ class Policy:
             raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
+
+    @property
+    def weighs_all_rows(self) -> bool:
+        """Whether a row is sent or not goes by all others, too, so that none of them can be left out."""
+        return any(isinstance(stages.select, Gap) for stages in (self.forward, self.backward))
 
     @property
     def stateless(self) -> bool:

@@ -8,6 +8,8 @@ from torch.autograd import Function
 
 from isthmus import kernels
 
+FEW = 0.8  # of all; with more of them, to take rows out and put them back costs what it saves
+
 
 def take(x: Tensor, rows: Tensor | None) -> Tensor:
     """x[rows], [m, F]; rows int64, distinct; None: x itself."""

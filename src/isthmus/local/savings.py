@@ -16,4 +16,5 @@ class Savings:
     overlap: bool = True
     """Inner rows are aggregated while halo rows are on the wire."""
     read_rows: bool = True
-    """The last layer makes the rows that the loss reads, those of training nodes, and no others."""
+    """The last layer makes the rows that the loss reads, those of training nodes, and no others; for it, only rows next
+    to these cross, and the layer before makes only those that are read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isthmus.comm import FORWARD, PROBE, Buffers, Channel, Ring, Stages, Transport
+from isthmus.comm import FORWARD, PROBE, Buffers, Channel, Links, Ring, Stages, Transport
 from isthmus.comm.state import LinksOf, restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.sample import Edges
@@ -17,17 +17,19 @@ class Wires:
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
         self.channels: dict[tuple[int, str, str], Channel] = {}
+        self.near: Links | None = None  # all that the links of a near site can carry, if less than the whole graph's
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
         self.step, self.probing = step, probe
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
-    def channel(self, site: int, direction: str, exact: bool) -> Channel:
+    def channel(self, site: int, direction: str, exact: bool, near: bool = False) -> Channel:
+        """``near``: of a site where only rows that are read after the pass are made (`Near`)."""
         if exact:
             return self._channel(site, direction, "exact", Stages())
         stages = self.policy.forward if direction == FORWARD else self.policy.backward
-        return self._channel(site, direction, "policy", stages)
+        return self._channel(site, direction, "near" if near else "policy", stages)
 
     def feature_channel(self, site: int) -> Channel:
         """For rows that never change: coded and delayed like others, but none are kept at either end."""
@@ -37,7 +39,8 @@ class Wires:
     def _channel(self, site: int, direction: str, way: str, stages: Stages) -> Channel:
         key = (site, direction, way)
         if key not in self.channels:
-            about = (self.transport, stages, self.whole.links, site, direction, self.seed, self.buffers)
+            whole = self.near if way == "near" and self.near is not None else self.whole.links
+            about = (self.transport, stages, whole, site, direction, self.seed, self.buffers)
             self.channels[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
         return self.channels[key]
 
@@ -59,15 +62,18 @@ class Wires:
                 state |= {f"{site}.{direction}.{way}.{name}": tensor for name, tensor in state_of(channel).items()}
         return state
 
-    def restore(self, state: dict[str, Tensor], links_of: LinksOf) -> None:
+    def restore(self, state: dict[str, Tensor], links_of: LinksOf, near_links_of: LinksOf) -> None:
         by_channel: dict[tuple[str, str, str], dict[str, Tensor]] = {}
         for name, tensor in state.items():
             site, direction, way, rest = name.split(".", 3)
             by_channel.setdefault((site, direction, way), {})[rest] = tensor
         for (site, direction, way), part in by_channel.items():
-            own = way == "policy"
-            channel = self.channel(int(site), direction, exact=False) if own else self.feature_channel(int(site))
-            restore(channel, part, links_of)
+            if way == "features":
+                restore(self.feature_channel(int(site)), part, links_of)
+            else:
+                near = way == "near"
+                channel = self.channel(int(site), direction, exact=False, near=near)
+                restore(channel, part, near_links_of if near else links_of)
 
     def drain(self) -> None:
         """Waits for every transfer that is under way."""

@@ -73,10 +73,12 @@ class Model(nn.Module):
     def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
         """x: this worker's inner rows, [n, in] → logits, [n, out]; zeros where `LocalGraph.read` says nobody looks."""
         x = self.drop_input(graph, x)
-        for conv, norm in zip(self.convs[:-1], self.norms, strict=True):
-            x = self.activate(graph, norm(conv(graph, x, as_made=True)))
-        read = graph.read
-        return place(self.convs[-1](graph, x, read), read, graph.num_inner)
+        *early, last = range(len(self.convs))
+        for k in early:
+            only = graph.sources if k == last - 1 else None
+            x = place(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_inner)
+            x = self.activate(graph, x)
+        return place(self.convs[-1](graph, x, graph.read), graph.read, graph.num_inner)
 
     def drop_input(self, graph: LocalGraph, x: Rows) -> Rows:
         p = self.config.input_dropout if self.training else 0.0

@@ -5,6 +5,7 @@ from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
 from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
+from isthmus.sample import Thin
 
 
 def _policy(settings: Settings) -> Policy:
@@ -21,6 +22,7 @@ def _policy(settings: Settings) -> Policy:
         sampler(settings),
         settings["seed"],
         cache(settings),
+        thin=None if settings["last_rate"] == 1 else Thin(settings["last_rate"]),
     )
 
 
@@ -34,6 +36,11 @@ ISTHMUS = Recipe(
         "sampler": Option("optimal-boundary", "which rows of the halo: see the samplers of exact", SAMPLERS),
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
+        "last_rate": Option(
+            0.1,
+            "share of its worker's own neighbours (six at least) that a training node reads in the last layer, where "
+            "fewer than a quarter of the nodes are training nodes: the layer before makes only their rows; 1: all",
+        ),
         "delta": Option(True, "features are sent as differences against what the reader holds"),
         "auto": Option(
             False, "measure this link first, and choose the options above and bits: no more loss than needed"

@@ -91,6 +91,11 @@ class Drawing:
         """What is known of the sizes of rows."""
         return self.known[-1] if self.known else None
 
+    @property
+    def measures(self) -> bool:
+        """Whether this step measures the sizes of rows."""
+        return self._measure is not None
+
     def look(self, x: Tensor, through: Tensor | None, norm: str) -> None:
         """Rows pass that will be aggregated."""
         if self._measure is not None:
@@ -130,7 +135,7 @@ class Drawing:
         """Begins what the next step will ask for; not if it goes by what this one measures."""
         if isinstance(self.sampler, InParts) and self._measure is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
-            about = (self.scene, wanted, self._sizes(wanted))
+            about = (self.scene, wanted, self.sizes(wanted))
             if self.thread is None:
                 self.thread = ThreadPoolExecutor(1, "draw", initializer=torch.set_num_threads, initargs=(threads,))
             self.ahead[wanted] = self.thread.submit(self.sampler.prepare, *about)
@@ -138,7 +143,7 @@ class Drawing:
     def _draw(self, sampler: Sampler, step: int) -> Edges:
         self.ask(step - self.delay - 1)  # if that step was not brought to its end
         if step not in self.asked or not isinstance(sampler, InParts):
-            return sampler.draw(self.scene, step, self._sizes(step))
+            return sampler.draw(self.scene, step, self.sizes(step))
         return sampler.finish(self.scene, *self.asked.pop(step))
 
     def drain(self) -> None:
@@ -149,6 +154,7 @@ class Drawing:
             self.thread.shutdown(cancel_futures=True)
         self.ahead, self.thread = {}, None
 
-    def _sizes(self, step: int) -> Sizes | None:
+    def sizes(self, step: int) -> Sizes | None:
+        """What the graph of a step is drawn from."""
         by_then = [sizes for sizes in self.known if sizes.since <= max(step - self.delay, 0)]
         return by_then[-1] if by_then else None

@@ -45,6 +45,7 @@ class Edges:
         self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
+        self.near_links: Links | None = None  # of the rows that are read (`Near`), once somebody asked for them
 
     @property
     def num_inner(self) -> int:

@@ -77,11 +77,11 @@ class Scene:
         if halo_out is not None:  # rows of nodes that are not read are empty
             ends = torch.cat([halo_out.csr.indptr[:1], halo_out.csr.indptr[picked + 1]])
             halo_out = Pattern(Csr(ends, halo_out.csr.indices, halo_out.csr.num_cols), halo_out.weight)
-        links = self._answered(asked)
+        links = self.answered(asked)
         halo = Pattern(compact, halo.weight)
         return Drawn(self.whole, links, picked, halo, halo_out, None, inner, inner_out, edge_attr)
 
-    def _answered(self, asked: Asked) -> Links:
+    def answered(self, asked: Asked) -> Links:
         """The links of the halo rows that are read, and of those of mine that others read."""
         links = self.whole.links
         asked.pending.wait()

@@ -7,31 +7,47 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from isthmus import kernels
 from isthmus.kernels import Csr
 from isthmus.sample.drawn import Pattern
 from isthmus.sample.edges import Edges
+from isthmus.sample.near import Near
 from isthmus.sample.norm import Norm
 
 
 class Targets(Edges):
     """Of an aggregation's n rows the m that are asked for: m × n inner edges, m × h from halo nodes; the same links.
 
-    Self loops are edges among others here: row r of the result is not row r of what is read.
+    Self loops are edges among others here: row r of the result is not row r of what is read. With ``near``, halo nodes
+    that none of its rows reads are left out, and do not cross either.
     """
 
-    def __init__(self, edges: Edges, rows: Tensor, with_self: bool, like: Targets | None = None):
-        """``rows`` int64 [m]. ``like``: another with all inner edges, parted already; for graphs that keep them all."""
-        like = like if edges.inner_weight is None else None
-        inner = Pattern(like.inner) if like else _towards(edges.inner, edges.inner_weight, rows, with_self)
-        halo = _towards(edges.halo, edges.halo_weight, rows, False)
+    def __init__(
+        self,
+        edges: Edges,
+        rows: Tensor,
+        with_self: bool,
+        like: Targets | None = None,
+        near: Near | None = None,
+        thinned: Pattern | None = None,
+    ):
+        """``rows`` int64 [m]. ``like``: another with the same inner edges, parted already. ``thinned`` [m, n]: inner
+        edges to be taken instead of the graph's."""
+        if like:
+            inner = Pattern(like.inner)
+        else:
+            inner = _looped(thinned or _taken(edges.inner, edges.inner_weight, rows), rows if with_self else None)
+        halo = _taken(edges.halo, edges.halo_weight, rows)
+        self.rows, self._of, self._about = rows, edges, (with_self, near, thinned)
+        self._kept = None if near is None else near.halo_of(edges)
         super().__init__(
             inner=inner.csr,
-            halo=halo.csr,
-            links=edges.links,
+            halo=halo.csr if self._kept is None else _renumbered(halo.csr, self._kept),
+            links=edges.links if near is None else near.links_of(edges),
             nodes=edges.nodes,
-            halo_nodes=edges.halo_nodes,
+            halo_nodes=edges.halo_nodes if self._kept is None else edges.halo_nodes[self._kept],
             degree=edges.degree,
-            halo_degree=edges.halo_degree,
+            halo_degree=edges.halo_degree if self._kept is None else edges.halo_degree[self._kept],
             symmetric=False,
         )
         if like:
@@ -40,28 +56,44 @@ class Targets(Edges):
             turned, self.inner_weight = inner.turned(), inner.weight
             self.inner_out, self.inner_out_weight = turned.csr, turned.weight
         if halo.weight is not None:
-            turned, self.halo_weight = halo.turned(), halo.weight
+            turned, self.halo_weight = Pattern(self.halo, halo.weight).turned(), halo.weight
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
-        self._of, self._rows = edges, rows
+
+    def is_of(self, edges: Edges, rows: Tensor, *about: object) -> bool:
+        """Whether it was made of just these (`with_self`, `near`, `thinned`)."""
+        return edges is self._of and rows is self.rows and all(a is b for a, b in zip(about, self._about, strict=True))
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
             norm = self._of.norm(name, dtype)
-            target = None if norm.target is None else norm.target[self._rows]
-            self._norms[name, dtype] = replace(norm, target=target, add_self=False)
+            target = None if norm.target is None else norm.target[self.rows]
+            halo = norm.halo if norm.halo is None or self._kept is None else norm.halo[self._kept]
+            self._norms[name, dtype] = replace(norm, target=target, halo=halo, add_self=False)
         return self._norms[name, dtype]
 
 
-def _towards(csr: Csr, weight: Tensor | None, rows: Tensor, with_self: bool) -> Pattern:
-    """Some rows of a pattern; with a self loop in front of each, which counts one."""
-    parted, at = csr.take(rows)
-    weight = None if weight is None else weight[at]
-    if not with_self:
-        return Pattern(parted, weight)
-    looped = parted.after(rows)
+def _renumbered(csr: Csr, kept: Tensor) -> Csr:
+    """The pattern with the columns that are kept; edges come from no others."""
+    number = kept.cumsum(0, dtype=torch.int32) - 1
+    return Csr(csr.indptr, number[csr.indices.long()], int(kept.sum()))
+
+
+def _taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
+    """Some rows of a pattern."""
     if weight is None:
+        return Pattern(kernels.select_rows(csr, rows.to(torch.int32)))
+    parted, at = csr.take(rows)
+    return Pattern(parted, weight[at])
+
+
+def _looped(pattern: Pattern, rows: Tensor | None) -> Pattern:
+    """The pattern with a self loop in front of each row, which counts one; None: without."""
+    if rows is None:
+        return pattern
+    looped = pattern.csr.after(rows)
+    if pattern.weight is None:
         return Pattern(looped)
-    weights, loops = weight.new_ones(looped.num_edges), torch.zeros(looped.num_edges, dtype=torch.bool)
+    weights, loops = pattern.weight.new_ones(looped.num_edges), torch.zeros(looped.num_edges, dtype=torch.bool)
     loops[looped.indptr[:-1]] = True
-    weights[~loops] = weight
+    weights[~loops] = pattern.weight
     return Pattern(looped, weights)
