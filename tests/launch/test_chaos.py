@@ -10,11 +10,11 @@ from graphs import community_graph, cut
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
-@pytest.mark.parametrize(("recipe", "parts", "kills", "seed"), [("exact", 4, 2, 88), ("pipegcn", 3, 2, 8)])
-def test_kills_change_nothing(tmp_path, recipe, parts, kills, seed):
-    """The seeds are such that one kill of each run meets workers that are still starting."""
-    book = cut(community_graph(), parts, "random", tmp_path)
-    how = ["--recipe", recipe, "--workers", "3", "--hidden", "8", "--eval-every", "10"]
+def test_kills_change_nothing(tmp_path):
+    """The seed is such that one kill meets workers that are still starting. `make bench-chaos` does it 20 times."""
+    kills, seed = 2, 8
+    book = cut(community_graph(), 4, "random", tmp_path)
+    how = ["--recipe", "pipegcn", "--workers", "3", "--hidden", "8", "--eval-every", "10"]
     calm = Chaos(book.folder, tmp_path / "calm", 200, how).undisturbed()
     wild = Chaos(book.folder, tmp_path / "wild", 200, how).disturbed(kills, seed)
     assert (calm.status, wild.status) == (0, 0), wild.said
