@@ -112,9 +112,9 @@ class _Aggregate(Function):
     def forward(ctx, x, before, weight, graph, name, site, exact, mask, only):
         edges = graph.whole if exact else graph.edges
         sums = kernels.sum_dtype(x.dtype)
-        ctx.near = near = graph.is_near(only)
+        ctx.near = near = graph.reading.is_near(only)
         if only is not None:
-            edges = graph.towards(only, edges, edges.norm(name, sums).add_self)
+            edges = graph.reading.towards(only, edges, edges.norm(name, sums).add_self)
         norm = edges.norm(name, sums)
         ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
         ctx.narrow, ctx.late = weight is not None, before is not None
@@ -343,10 +343,10 @@ def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: st
     if exact:
         channel.post(graph.step, rows, graph.whole.links, kind)
     elif graph.policy.sampler is None:
-        channel.post(graph.step, rows, graph.links_at(graph.step, near), kind)
+        channel.post(graph.step, rows, graph.reading.links_at(graph.step, near), kind)
     else:
         for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.links_at(due, near), kind, due)
+            channel.post(graph.step, rows, graph.reading.links_at(due, near), kind, due)
     return channel
 
 
@@ -355,7 +355,7 @@ def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str, near: bool
     assert late.weight is not None, "only narrow rows are made by their owner"
     channel = graph.wires.channel(site, FORWARD, False, near)
     for due in channel.dues(graph.step):
-        links = graph.links_at(due, near)
+        links = graph.reading.links_at(due, near)
         at, narrow = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
         narrow[at] = late.dropped(at, graph.nodes[at], due) @ late.weight.t()
         channel.post(graph.step, graph.as_sent(narrow), links, kind, due)

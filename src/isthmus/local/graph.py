@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -18,12 +17,13 @@ from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange, products
 from isthmus.local.features import Features
 from isthmus.local.policy import Policy
-from isthmus.local.rows import FEW, take
+from isthmus.local.reading import Reading
+from isthmus.local.rows import take
 from isthmus.local.savings import Savings
 from isthmus.local.sparse import fetch_sparse
 from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import FEW_READ, Drawing, Edges, Near, Pattern, Scene, Targets
+from isthmus.sample import Drawing, Edges, Scene
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
 T = TypeVar("T")
@@ -73,8 +73,7 @@ class LocalGraph:
         self._edges: Edges | None = None
         self._fixed: Tensor | SparseMatrix | None = None
         self._fixed_results: dict[str, Any] = {}
-        self._declared: Near | None = None
-        self._kept_towards: deque[Targets] = deque(maxlen=3)  # of the whole graph: the last ones
+        self.reading = Reading(whole, self.drawing, self.policy)
         self.begin(0, training=False)
 
     @classmethod
@@ -120,7 +119,7 @@ class LocalGraph:
         (int64 [m], e.g. `read`): make these rows alone, [m, F].
         """
         self._check_rows(x)
-        if not self._parts(only):
+        if not self.reading.parts(only, self.edges):
             return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
@@ -153,10 +152,10 @@ class LocalGraph:
         self._check_rows(x)
         site = self._next_site()
         self.drawing.look(late.before, weight, norm)
-        edges = self.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
+        edges = self.reading.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
         own = self.linear(exchange.aggregate_inner(edges, x, norm, self.as_rows), weight)
         sent = exchange.Late(late.before, late.mask, weight)
-        return own + exchange.aggregate_halo(self, edges, x, norm, site, sent, self.is_near(only))
+        return own + exchange.aggregate_halo(self, edges, x, norm, site, sent, self.reading.is_near(only))
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
@@ -182,10 +181,10 @@ class LocalGraph:
         Over the whole graph, also where a step draws another: rows that are here anyway need not be left out.
         """
         edges = self.whole
-        if not self._parts(only):
+        if not self.reading.parts(only, self.edges):
             return take(self.aggregate_sparse(x, weight, norm), only)
         if only is not None:
-            edges = self.towards(only, edges, edges.norm(norm, weight.dtype).add_self, all_halo=True)
+            edges = self.reading.towards(only, edges, edges.norm(norm, weight.dtype).add_self, all_halo=True)
         halo = self._kept_sparse(x)
         own, others = (self.linear(rows, weight, as_made=True) for rows in (x, halo))
         return exchange.combine(edges, own, others, norm, self.as_rows)
@@ -259,17 +258,12 @@ class LocalGraph:
 
         At a site where a model makes these alone, only rows next to them cross; every worker's model does, or none.
         """
-        return None if self._near is None else self._near.rows
+        return self.reading.rows
 
     @property
     def sources(self) -> Tensor | None:
         """The inner rows, int64, that the rows `read` are made of in one layer, here or elsewhere; None: nearly all."""
-        edges = self.edges
-        if self._near is None or self.drawing.measures:  # which is done of all rows
-            return None
-        thinned = self._thinned()
-        sources = self._near.sources(edges, None if thinned is None else thinned.csr)
-        return sources if len(sources) <= FEW * self.num_inner else None
+        return self.reading.sources(self.edges)
 
     @property
     def edge_index(self) -> Tensor:
@@ -312,9 +306,7 @@ class LocalGraph:
         With ``probe``, the rows that the policy gives are compared with fresh ones (`Wires.errors`). ``declared``: no
         results are read but those that `reads_only` named.
         """
-        self._near = self._declared if declared else None
-        self._thin: Pattern | None = None  # what `_thinned` made
-        self._step_towards: deque[Targets] = deque(maxlen=3)  # of this step's graph
+        self.reading.begin(step, declared)
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._dropped = None
         self._edges = None if training else self.whole
@@ -333,18 +325,7 @@ class LocalGraph:
     def reads_only(self, rows: Tensor) -> None:
         """Declares the rows (int64) whose results are read when a model trains. Every worker does, at the same time."""
         if self.savings.read_rows:
-            drawn = self.policy.sampler is not None
-            self._declared = Near(self.drawing.scene, rows, drawn, others=self.policy.weighs_all_rows)
-            self.wires.near = None if drawn else self._declared.links
-
-    def is_near(self, only: Tensor | None) -> bool:
-        """Whether these are the rows that are read."""
-        return only is not None and self._near is not None and only is self._near.rows
-
-    def links_at(self, step: int, near: bool) -> Links:
-        """The links of a step's graph; with ``near``, of a site where only rows are made that are read."""
-        edges = self.drawing.at(step)
-        return self._declared.links_of(edges) if near and self._declared is not None else edges.links
+            self.wires.near = self.reading.declare(rows)
 
     def is_fixed(self, x: Tensor) -> bool:
         """Whether x never changes, so that what is made of it alone can be kept."""
@@ -372,7 +353,7 @@ class LocalGraph:
             piece, rest = name.split(".", 1)
             pieces[piece][rest] = tensor
         self.drawing.restore(pieces["drawing"])
-        self.wires.restore(pieces["wires"], partial(self.links_at, near=False), partial(self.links_at, near=True))
+        self.wires.restore(pieces["wires"], self.reading.links_at)
         if self.features is not None:
             self.features.restore(pieces["features"])
 
@@ -380,22 +361,6 @@ class LocalGraph:
         """Waits for every transfer and every draw that is under way."""
         self.wires.drain()
         self.drawing.drain()
-
-    def towards(self, rows: Tensor, edges: Edges, with_self: bool, all_halo: bool = False) -> Targets:
-        """Edges that lead to the given rows; those of the whole graph are kept, others for this step.
-
-        Where they are the rows that are read, without halo rows that they do not read, unless ``all_halo``.
-        """
-        near, drawn = self._near if self.is_near(rows) and not all_halo else None, self._thinned()
-        thinned = None if near is None else drawn
-        made = self._kept_towards if edges is self.whole else self._step_towards
-        for one in made:
-            if one.is_of(edges, rows, with_self, near, thinned):
-                return one
-        shared = drawn is None and edges is not self.whole and edges.inner is self.whole.inner
-        like = self.towards(rows, self.whole, with_self, all_halo) if shared else None
-        made.append(Targets(edges, rows, with_self, like, near, thinned))
-        return made[-1]
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read: as they are, or in bf16."""
@@ -450,22 +415,6 @@ class LocalGraph:
         dropped, stream, p = self._dropped_sparse
         assert x is dropped, "sparse rows are dropped out once"
         return halo.dropout(self.whole.halo_nodes, stream, p)
-
-    def _thinned(self) -> Pattern | None:
-        """The inner edges to the rows that are read, as drawn for this step; None: those of its graph."""
-        near, thin, edges = self._near, self.policy.thin, self.edges
-        if near is None or thin is None or edges.inner is not self.whole.inner:
-            return None
-        if len(near.rows) > FEW_READ * self.num_inner:
-            return None
-        if self._thin is None:
-            sizes = self.drawing.sizes(self.step)
-            self._thin = thin.draw(self.drawing.scene, near.inner, near.rows, self.step, sizes)
-        return self._thin
-
-    def _parts(self, only: Tensor | None) -> bool:
-        """Whether it pays to part the edges towards these rows from the others: not for many rows of one step alone."""
-        return only is None or self.is_near(only) or self.edges.inner is self.whole.inner
 
     def _next_site(self) -> int:
         self._drawn()

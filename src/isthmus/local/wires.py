@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import Tensor
 
 from isthmus.comm import FORWARD, PROBE, Buffers, Channel, Links, Ring, Stages, Transport
-from isthmus.comm.state import LinksOf, restore, state_of
+from isthmus.comm.state import restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.sample import Edges
 
@@ -17,7 +20,7 @@ class Wires:
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
         self.channels: dict[tuple[int, str, str], Channel] = {}
-        self.near: Links | None = None  # all that the links of a near site can carry, if less than the whole graph's
+        self.near = whole.links  # all that the links of a near site can carry
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
@@ -39,7 +42,7 @@ class Wires:
     def _channel(self, site: int, direction: str, way: str, stages: Stages) -> Channel:
         key = (site, direction, way)
         if key not in self.channels:
-            whole = self.near if way == "near" and self.near is not None else self.whole.links
+            whole = self.near if way == "near" else self.whole.links
             about = (self.transport, stages, whole, site, direction, self.seed, self.buffers)
             self.channels[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
         return self.channels[key]
@@ -62,18 +65,15 @@ class Wires:
                 state |= {f"{site}.{direction}.{way}.{name}": tensor for name, tensor in state_of(channel).items()}
         return state
 
-    def restore(self, state: dict[str, Tensor], links_of: LinksOf, near_links_of: LinksOf) -> None:
+    def restore(self, state: dict[str, Tensor], links_at: Callable[[int, bool], Links]) -> None:
         by_channel: dict[tuple[str, str, str], dict[str, Tensor]] = {}
         for name, tensor in state.items():
             site, direction, way, rest = name.split(".", 3)
             by_channel.setdefault((site, direction, way), {})[rest] = tensor
         for (site, direction, way), part in by_channel.items():
-            if way == "features":
-                restore(self.feature_channel(int(site)), part, links_of)
-            else:
-                near = way == "near"
-                channel = self.channel(int(site), direction, exact=False, near=near)
-                restore(channel, part, near_links_of if near else links_of)
+            near, features = way == "near", way == "features"
+            channel = self.feature_channel(int(site)) if features else self.channel(int(site), direction, False, near)
+            restore(channel, part, partial(links_at, near=near))
 
     def drain(self) -> None:
         """Waits for every transfer that is under way."""
