@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from torch import Tensor
 
@@ -73,7 +72,7 @@ class Wires:
         for (site, direction, way), part in by_channel.items():
             near, features = way == "near", way == "features"
             channel = self.feature_channel(int(site)) if features else self.channel(int(site), direction, False, near)
-            restore(channel, part, partial(links_at, near=near))
+            restore(channel, part, lambda step, near=near: links_at(step, near))
 
     def drain(self) -> None:
         """Waits for every transfer that is under way."""
