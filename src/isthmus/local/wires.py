@@ -72,7 +72,11 @@ class Wires:
         for (site, direction, way), part in by_channel.items():
             near, features = way == "near", way == "features"
             channel = self.feature_channel(int(site)) if features else self.channel(int(site), direction, False, near)
-            restore(channel, part, lambda step, near=near: links_at(step, near))
+
+            def links_of(step: int, near: bool = near) -> Links:
+                return links_at(step, near)
+
+            restore(channel, part, links_of)
 
     def drain(self) -> None:
         """Waits for every transfer that is under way."""
