@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -71,6 +72,15 @@ def test_resume_where_few_rows_are_read(tmp_path, recipe):
     run(book, asked, tmp_path / "broken", resume=True)
     one, other = (load_file(tmp_path / name / "checkpoints/step-12/model.safetensors") for name in ("whole", "broken"))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_that_fails_leaves_no_thread(tmp_path):
+    """Also while somebody holds its exception, and with it all that the run had."""
+    book = cut(community_graph(), 3, "random", tmp_path)
+    with pytest.raises(InterruptedError) as held:
+        run(book, replace(ASKED, recipe="psc-gcn"), tmp_path / "run", stop_after=3)
+    assert held.value.__traceback__ is not None
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("draw")]
 
 
 def flip(file):

@@ -211,6 +211,7 @@ class Worker:
             self._meet()  # nobody leaves while another still needs its rows
             self.close()
         else:
+            self.graph.close()
             self._joined.close()
 
     def __repr__(self) -> str:

@@ -81,9 +81,12 @@ def train(
     views = Views.of(book, config, policy or Policy(), transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
-    run.begin(resume)
-    run.loop()
-    return run.end()
+    try:
+        run.begin(resume)
+        run.loop()
+        return run.end()
+    finally:
+        views.train.graph.close()
 
 
 class _Run:

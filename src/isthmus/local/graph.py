@@ -362,6 +362,10 @@ class LocalGraph:
         self.wires.drain()
         self.drawing.drain()
 
+    def close(self) -> None:
+        """Leaves nothing running; for a run that ends in the middle of a step, where nobody can be waited for."""
+        self.drawing.close()
+
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read: as they are, or in bf16."""
         if self.rows_dtype is None and self._bf16 and self.training and x is not self._fixed:

@@ -150,6 +150,10 @@ class Drawing:
         """Nothing is being drawn, and nobody is being told, after this."""
         for step in list(self.asked):
             self.at(step)
+        self.close()
+
+    def close(self) -> None:
+        """Ends the thread that prepares, and asks nothing of the others: they may be gone."""
         if self.thread is not None:
             self.thread.shutdown(cancel_futures=True)
         self.ahead, self.thread = {}, None
