@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from isthmus.comm import Hub
@@ -11,13 +13,13 @@ from isthmus.nn import ModelConfig
 STEPS = 20
 
 
-def run(book, config, policy=None):
-    """Losses of every step, final weights and scores, with workers as threads."""
+def run(book, config, policy=None, model=None):
+    """Losses of every step, final weights and scores, with workers as threads, each with its copy of a model."""
     losses = []
 
     def work(transport):
         watch = (lambda line: losses.append(line["loss"])) if transport.rank == 0 else None
-        return train(book, config, transport, policy=policy, watch=watch)
+        return train(book, config, transport, policy=policy, model=copy.deepcopy(model), watch=watch)
 
     results = Hub(book.num_parts).run(work)
     for other in results[1:]:

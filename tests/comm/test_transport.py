@@ -34,6 +34,16 @@ def test_exchange_and_its_bytes():
         assert ledger.rows == {(2, "forward", q): rank + 1 for q in range(3) if q != rank}
 
 
+def test_threads_refuse_what_processes_would():
+    def work(transport):
+        dtype = torch.float32 if transport.rank else torch.bfloat16
+        transport.exchange([torch.ones(2, 3, dtype=dtype)] * 2, [torch.ones(2, 3, dtype=dtype)] * 2, HERE).wait()
+
+    words = r"expects \(2, 3\) (bfloat16|float32) from worker . \(site 2, forward, step 7\), not \(2, 3\)"
+    with pytest.raises(WorkerError, match=words):
+        Hub(2).run(work)
+
+
 def test_reduce_and_gather():
     def work(transport):
         total = transport.all_reduce(torch.full((2,), float(transport.rank)), HERE)

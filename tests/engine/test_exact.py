@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 from exactly import assert_equal_runs, config, run
-from graphs import community_graph, cut, sparse_rows
+from graphs import community_graph, cut, sparse_rows, with_few
+from torch import nn
 
+from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Policy, Savings
-from isthmus.nn import ModelConfig
+from isthmus.nn import GCNConv, ModelConfig
 from isthmus.recipes import find
 
 VANILLA = Policy(Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False))
@@ -84,17 +86,56 @@ def test_rows_that_no_loss_reads_change_nothing(tmp_path, monkeypatch, model, re
     if read == "most":
         graph = replace(graph, train_mask=graph.train_mask | graph.test_mask)
     if read == "few":
-        graph = community_graph(240, degree=4.0)
-        graph = replace(graph, train_mask=graph.train_mask & (np.arange(240) % 4 == 0)[:, None])
+        graph = with_few(community_graph(240, degree=4.0))
     book = cut(graph, 3, "metis", tmp_path)
-    # Codes would jump where sums differ in their last bit.
-    given = {"bits": 32, "delta": False, "last_rate": 1} if recipe == "isthmus" else {}
+    # Codes would jump where sums differ in their last bit. Attention reads all inner edges, whatever the last rate.
+    given = {"bits": 32, "delta": False} if recipe == "isthmus" else {}
+    given |= {"last_rate": 1} if recipe == "isthmus" and model != "gat" else {}
     policy, asked = find(recipe).policy(given), config(model, 0.5)
     want = run(book, asked, replace(policy, savings=Savings(read_rows=False)))
-    made, sources = [], LocalGraph.sources.fget
-    monkeypatch.setattr(LocalGraph, "sources", property(lambda graph: made.append(sources(graph)) or made[-1]))
+    made, sources = [], LocalGraph.sources
+    monkeypatch.setattr(LocalGraph, "sources", lambda *about: made.append(sources(*about)) or made[-1])
     assert_equal_runs(want, run(book, asked, policy))
     assert read != "few" or any(rows is not None for rows in made)  # the layer before makes fewer, too
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_isthmus_without_its_losses_is_exact(tmp_path, workers):
+    """Also where few nodes are training nodes: who asks for all rows does not mean those of the halo alone."""
+    book = cut(with_few(community_graph(240, degree=4.0)), workers, "metis", tmp_path)
+    given = {"staleness": 0, "sampler": "none", "rate": 1, "bits": 32, "bits_weights": 32, "delta": False}
+    policy = find("isthmus").policy({**given, "precision": "fp32"})
+    assert_equal_runs(run(book, config("sage", 0.5)), run(book, config("sage", 0.5), policy))
+
+
+class OwnNet(nn.Module):
+    """A model of one's own that makes the rows that are read, and no others; or too few."""
+
+    def __init__(self, width, classes, makes=lambda graph: graph.read):
+        super().__init__()
+        self.first, self.last = GCNConv(width, 8), GCNConv(8, classes)
+        self.makes = makes
+
+    def forward(self, graph, x):
+        return self.last(graph, torch.relu(self.first(graph, x)), self.makes(graph))
+
+
+def test_own_model_gives_the_rows_that_are_read(tmp_path):
+    graph = with_few(community_graph(240, degree=4.0))
+    book, own = cut(graph, 3, "metis", tmp_path), OwnNet(graph.x.shape[1], 4).double()
+    every = OwnNet(graph.x.shape[1], 4, makes=lambda graph: None).double()
+    every.load_state_dict(own.state_dict())
+    one, other = (run(book, config(), model=model) for model in (own, every))
+    assert_equal_runs(one, other)
+    assert one[2]["bytes_per_step"]["embeddings"] < other[2]["bytes_per_step"]["embeddings"]
+
+
+def test_own_model_that_gives_other_rows_is_told(tmp_path):
+    graph = with_few(community_graph(240, degree=4.0))
+    own = OwnNet(graph.x.shape[1], 4, makes=lambda graph: torch.arange(5)).double()
+    words = r"gives 5 rows; it has to give one for each of 240 nodes, or for the \d+ of them that graph.read names"
+    with pytest.raises(InputError, match=words):
+        run(cut(graph, 1, "metis", tmp_path), config(), model=own)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

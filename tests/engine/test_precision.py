@@ -38,6 +38,18 @@ def test_bf16_trains_like_fp32(tmp_path, recipe, model, sparse):
     assert halved[0][-1] < halved[0][0]
 
 
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("recipe", ["pipegcn", "psc-gcn", "isthmus"])
+def test_workers_with_many_and_with_few_training_nodes_send_the_same(tmp_path, recipe, model):
+    """They compute in different orders, some in bf16, but what crosses is of one kind, probes too."""
+    graph = community_graph(240)
+    train_mask = np.arange(240)[:, None] % 80 < np.array([72, 8, 8]).repeat(80)[:, None]
+    book = cut(replace(graph, train_mask=train_mask), 3, "blocks", tmp_path)
+    asked = config(model, 0.3, dtype="float32", probe_every=4)
+    full, halved = (run(book, asked, policy(precision, recipe)) for precision in ("fp32", "bf16"))
+    assert 1e-5 < far(full, halved) < 0.05
+
+
 class Headed(nn.Module):
     """A model of one's own: the library's convolutions, and modules of torch that know nothing of bf16."""
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut
+from graphs import community_graph, cut, sparse_rows
 from safetensors.torch import load_file
+from torch import nn
 
 from isthmus import recipes
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig
+from isthmus.errors import InputError
 from isthmus.launch import auto
 from isthmus.launch.auto import Measured, choose
 from isthmus.launch.job import Job, run
@@ -63,3 +67,33 @@ def test_measuring_on_one_machine_finds_computing(tmp_path):
     found = Hub(2).run(lambda transport: auto.measure(book, config, transport))
     assert found[0] == found[1]  # all workers choose the same
     assert found[0].compute > 0
+
+
+class OwnNet(nn.Module):
+    """A model of one's own, which reads rows as plain tensors."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+        self.last = nn.Linear(features, classes)
+
+    def forward(self, graph, x):
+        return graph.aggregate(self.last(x))
+
+
+def test_measuring_with_a_model_of_ones_own_on_sparse_features(tmp_path):
+    graph = community_graph()
+    graph = replace(graph, x=sparse_rows(np.where(graph.x > 0.5, graph.x, 0)))
+    book = cut(graph, 2, "metis", tmp_path)
+    found = Hub(2).run(lambda transport: auto.measure(book, TrainConfig(ModelConfig(f"{__name__}:OwnNet")), transport))
+    assert found[0].compute > 0
+
+
+def test_what_is_read_in_the_last_layer_goes_by_the_rate_unless_it_is_given():
+    isthmus = recipes.find("isthmus")
+    assert isthmus.policy({}).thin.rate == 0.1
+    assert isthmus.policy({"rate": 0.3}).thin.rate == 0.3
+    assert isthmus.policy({"rate": 0.3, "last_rate": 0.5}).thin.rate == 0.5
+    assert isthmus.policy({"rate": 0.3, "sampler": "coupled"}).thin is None
+    assert isthmus.policy(choose(Measured(1.0, 0.05, 0.1))).thin is None
+    with pytest.raises(InputError, match="coupled draws inner neighbours in every layer: last_rate is not for it"):
+        isthmus.policy({"sampler": "coupled", "last_rate": 0.5})

@@ -238,4 +238,14 @@ class _Handover(Pending):
     def _wait(self) -> None:
         for q in self.transport.peers:
             if self.recv[q].numel():
-                self.recv[q].copy_(self.transport.receive(q, self.transfer, self.where))
+                came = self.transport.receive(q, self.transfer, self.where)
+                if (came.dtype, came.numel()) != (self.recv[q].dtype, self.recv[q].numel()):
+                    raise WorkerError(
+                        f"worker {self.transport.rank} expects {_described(self.recv[q])} from worker {q} "
+                        f"({self.where}), not {_described(came)}"
+                    )
+                self.recv[q].copy_(came.view_as(self.recv[q]))
+
+
+def _described(message: Tensor) -> str:
+    return f"{tuple(message.shape)} {str(message.dtype).removeprefix('torch.')}"

@@ -9,6 +9,7 @@ from isthmus.comm import Transport, Where, sum_coded
 from isthmus.engine.stop import Stop
 from isthmus.engine.task import loss_sum, score
 from isthmus.engine.views import View, Views
+from isthmus.errors import InputError
 from isthmus.local import LocalGraph
 
 
@@ -30,13 +31,22 @@ def train_step(
     model.train()
     optimizer.zero_grad(set_to_none=True)
     view.graph.begin(step, probe=probe, declared=True)
-    logits = model(view.graph, view.data.x)
-    mask = view.data.masks["train"]
-    loss = loss_sum(logits[mask], view.data.y[mask]) / labelled
+    logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
+    loss = loss_sum(_of_training_nodes(logits, mask, view.graph), view.data.y[mask]) / labelled
     loss.backward()
     total = sum_gradients(model, loss.detach(), step, view.graph, stop or Stop())
     optimizer.step()
     return total
+
+
+def _of_training_nodes(logits: Tensor, mask: Tensor, graph: LocalGraph) -> Tensor:
+    """A model gives all rows, or only those that are read (`LocalGraph.read`)."""
+    if len(logits) == len(mask):
+        return logits[mask]
+    if graph.read is None or len(logits) != len(graph.read):
+        few = "" if graph.read is None else f", or for the {len(graph.read)} of them that graph.read names"
+        raise InputError(f"the model gives {len(logits)} rows; it has to give one for each of {len(mask)} nodes{few}")
+    return logits
 
 
 def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, stop: Stop) -> float:

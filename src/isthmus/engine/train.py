@@ -17,7 +17,7 @@ import isthmus
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
-from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
+from isthmus.engine.config import TrainConfig
 from isthmus.engine.record import (
     KINDS,
     Record,
@@ -29,14 +29,13 @@ from isthmus.engine.record import (
     probed_errors,
     without_nan,
 )
+from isthmus.engine.setup import set_up
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.trained import class_name
-from isthmus.engine.views import Views
 from isthmus.errors import InputError, Stopped
 from isthmus.local import LocalGraph, Policy
-from isthmus.nn import Model
 from isthmus.partition import Book, shares
 
 Watcher = Callable[[dict[str, Any]], None]
@@ -76,10 +75,7 @@ def train(
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(parts)
-    if model is None:
-        model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
-    views = Views.of(book, config, policy or Policy(), transport, dense=not isinstance(model, Model))
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    views, model, optimizer = set_up(book, config, policy or Policy(), transport, model)
     run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:
         run.begin(resume)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from isthmus.comm import Hub, Transport, Where
-from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
+from isthmus.engine.config import TrainConfig
+from isthmus.engine.setup import set_up
 from isthmus.engine.step import predict, train_step
-from isthmus.engine.views import Views
 from isthmus.local import Policy
 from isthmus.partition import Book, partition, shares
 from isthmus.partition.assemble import assemble
@@ -32,9 +32,7 @@ class Trace:
 
 def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
     """The trace of `config.steps` steps; the logits of all nodes, in original ids, on every worker."""
-    views = Views.of(book, config, policy or Policy(), transport)
-    model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    views, model, optimizer = set_up(book, config, policy or Policy(), transport)
     labelled = book.train[config.split]
     losses = [train_step(model, optimizer, views.train, labelled, step) for step in range(config.steps)]
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

@@ -47,8 +47,9 @@ class Views:
             data = Data(data.x.dense(), data.y, data.masks)
         if not config.inductive:
             whole = _view(graph, data, ("train", "val", "test"))
-            if book.train[config.split] <= FEW * book.nodes:
-                graph.reads_only(data.masks["train"].nonzero().flatten())
+            share = book.train[config.split] / book.nodes
+            if share <= FEW:
+                graph.reads_only(data.masks["train"].nonzero().flatten(), share)
             return Views(whole, (whole,))
         seen = data.masks["train"]
         train = _view(restrict(graph, seen), data.take(seen), ("train",))

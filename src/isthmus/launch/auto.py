@@ -10,10 +10,9 @@ from typing import Any
 
 from isthmus.comm import Keep, Stages, Transport
 from isthmus.engine import TrainConfig
-from isthmus.engine.config import DTYPES, OPTIMIZERS
 from isthmus.engine.record import over_workers
+from isthmus.engine.setup import set_up
 from isthmus.engine.step import train_step
-from isthmus.engine.views import Views
 from isthmus.local import Policy, Savings
 from isthmus.partition import Book
 
@@ -28,7 +27,6 @@ def _options(staleness: int = 1, sampler: str = "optimal-boundary", rate: float 
         "staleness": staleness,
         "sampler": sampler,
         "rate": rate,
-        "last_rate": rate,
         "bits": bits,
         "bits_weights": 8 if coded else 32,
         "delta": coded,
@@ -76,14 +74,12 @@ def measure(book: Book, config: TrainConfig, transport: Transport) -> Measured:
 
 
 def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Policy) -> tuple[float, float]:
-    view = Views.of(book, config, policy, transport).train
-    model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr)
+    views, model, optimizer = set_up(book, config, policy, transport)
     compute, wait = [], []
     for step in range(_STEPS):
         transport.ledger.take()
         begun = time.perf_counter()
-        train_step(model, optimizer, view, book.train[config.split], step)
+        train_step(model, optimizer, views.train, book.train[config.split], step)
         taken, ledger = time.perf_counter() - begun, transport.ledger.take()
         wait.append(ledger.wait_seconds)
         compute.append(taken - ledger.wait_seconds - ledger.reduce_seconds)

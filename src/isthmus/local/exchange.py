@@ -137,14 +137,16 @@ class _Aggregate(Function):
             if ctx.late and not ctx.narrow:
                 halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
             edges.aggregate_halo(halo, norm, out)
-        graph.wires.measure(channel, leaving, edges, arrived)
+        graph.wires.measure(channel, leaving.to(weight.dtype) if ctx.narrow else leaving, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
         rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact, ctx.near)
-        leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
+        # What rows' owners made in their weights' dtype goes back in it, also from readers who compute in another.
+        dtype = ctx.saved_tensors[1].dtype if ctx.narrow else grad.dtype
+        leaving = channel.outbox(edges.num_halo, grad.shape[1], dtype)
         edges.spread_halo(rows, norm, leaving)
         own = partial(edges.spread_inner, rows, norm, grad.dtype)
         if not ctx.late:
@@ -156,7 +158,7 @@ class _Aggregate(Function):
         def nothing() -> Tensor:
             """The inner half is made while gradients are under way, but it is not theirs to be added to."""
             inner.append(own())
-            return torch.zeros_like(inner[0])
+            return torch.zeros_like(inner[0], dtype=dtype)
 
         home = _return_gradients(graph, edges, channel, leaving, nothing)
         if not ctx.narrow:

@@ -260,10 +260,13 @@ class LocalGraph:
         """
         return self.reading.rows
 
-    @property
-    def sources(self) -> Tensor | None:
-        """The inner rows, int64, that the rows `read` are made of in one layer, here or elsewhere; None: nearly all."""
-        return self.reading.sources(self.edges)
+    def sources(self, thinned: bool = True) -> Tensor | None:
+        """The inner rows, int64, that the rows `read` are made of in one layer, here or elsewhere; None: nearly all.
+
+        ``thinned``: by an aggregation of them alone (``only=graph.read``), for which a recipe may draw a share of the
+        inner edges. A layer that reads all edges needs all their sources.
+        """
+        return self.reading.sources(self.edges, thinned)
 
     @property
     def edge_index(self) -> Tensor:
@@ -322,10 +325,13 @@ class LocalGraph:
         self._fixed, self._fixed_results = x, {}
         return x
 
-    def reads_only(self, rows: Tensor) -> None:
-        """Declares the rows (int64) whose results are read when a model trains. Every worker does, at the same time."""
+    def reads_only(self, rows: Tensor, share: float) -> None:
+        """Declares the rows (int64) whose results are read when a model trains, a share of all workers' rows.
+
+        Every worker does so at the same time, and once.
+        """
         if self.savings.read_rows:
-            self.wires.near = self.reading.declare(rows)
+            self.wires.near = self.reading.declare(rows, share)
 
     def is_fixed(self, x: Tensor) -> bool:
         """Whether x never changes, so that what is made of it alone can be kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from torch import Tensor
@@ -20,15 +21,18 @@ class Reading:
     def __init__(self, whole: Edges, drawing: Drawing, policy: Policy):
         self.whole, self.drawing, self.policy = whole, drawing, policy
         self.declared: Near | None = None
+        self._few = False  # rows that are read, of all workers together
         self._of_whole: deque[Targets] = deque(maxlen=_MADE)
         self.begin(0, False)
 
-    def declare(self, rows: Tensor) -> Links:
-        """No results but these (int64) are read when a model trains. Every worker declares at the same time.
+    def declare(self, rows: Tensor, share: float) -> Links:
+        """No results but these (int64) are read when a model trains, a share of all workers' rows.
 
-        Returns all that can cross where only these are made, in the numbers that graphs' own links go by.
+        Every worker declares at the same time. Returns all that can cross where only these are made, in the numbers
+        that graphs' own links go by.
         """
-        drawn = self.policy.sampler is not None
+        assert self.declared is None, "graphs keep what was made of the rows that were declared"
+        drawn, self._few = self.policy.sampler is not None, share <= FEW_READ
         self.declared = Near(self.drawing.scene, rows, drawn, others=self.policy.weighs_all_rows)
         return self.whole.links if drawn else self.declared.links
 
@@ -52,12 +56,15 @@ class Reading:
         edges = self.drawing.at(step)
         return self.declared.links_of(edges) if near and self.declared is not None else edges.links
 
-    def sources(self, edges: Edges) -> Tensor | None:
-        """The inner rows, int64, that those which are read are made of, here or elsewhere; None: nearly all."""
+    def sources(self, edges: Edges, thinned: bool) -> Tensor | None:
+        """The inner rows, int64, that those which are read are made of, here or elsewhere; None: nearly all.
+
+        By the edges of a graph, or, ``thinned``, by those that `towards` gives.
+        """
         if self.near is None or self.drawing.measures:  # which is done of all rows
             return None
-        thinned = self._thinned(edges)
-        sources = self.near.sources(edges, None if thinned is None else thinned.csr)
+        drawn = self._thinned(edges) if thinned else None
+        sources = self.near.sources(edges, None if drawn is None else drawn.csr)
         return sources if len(sources) <= FEW * self.whole.num_inner else None
 
     def parts(self, only: Tensor | None, edges: Edges) -> bool:
@@ -83,11 +90,10 @@ class Reading:
     def _thinned(self, edges: Edges) -> Pattern | None:
         """The inner edges to the rows that are read, as drawn for this step; None: those of its graph."""
         near, thin = self.near, self.policy.thin
-        if near is None or thin is None or edges.inner is not self.whole.inner:
-            return None
-        if len(near.rows) > FEW_READ * self.whole.num_inner:
+        if near is None or thin is None or not self._few or edges.inner is not self.whole.inner:
             return None
         if self._thin is None:
-            sizes = self.drawing.sizes(self.step)
-            self._thin = thin.draw(self.drawing.scene, near.inner, near.rows, self.step, sizes)
+            scene, begun = self.drawing.scene, time.perf_counter()
+            self._thin = thin.draw(scene, near.inner, near.rows, self.step, self.drawing.sizes(self.step))
+            scene.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._thin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,9 @@ class Model(nn.Module):
     Dropout follows the exchange: it is keyed by node, so the owner's mask of a row is every reader's too.
     """
 
+    thins: ClassVar[bool] = True
+    """Whether the last layer reads a step's own draw of its inner edges, where the recipe has one: sums can."""
+
     def __init__(self, config: ModelConfig, convs: list[nn.Module], widths: list[int]):
         super().__init__()
         self.config = config
@@ -75,7 +79,7 @@ class Model(nn.Module):
         x = self.drop_input(graph, x)
         *early, last = range(len(self.convs))
         for k in early:
-            only = graph.sources if k == last - 1 else None
+            only = graph.sources(self.thins) if k == last - 1 else None
             x = place(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_inner)
             x = self.activate(graph, x)
         return place(self.convs[-1](graph, x, graph.read), graph.read, graph.num_inner)
@@ -109,6 +113,8 @@ class SAGE(Model):
 
 class GAT(Model):
     """Hidden layers concatenate their heads, the last one averages them; ELU between."""
+
+    thins = False
 
     def __init__(self, config: ModelConfig, in_width: int, out_width: int):
         *hidden, last = _widths(config, in_width, out_width)

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from isthmus.comm import Hub, InProcess, Pending, Transport, Where
 from isthmus.engine import TrainConfig
-from isthmus.engine.config import DTYPES, OPTIMIZERS
+from isthmus.engine.setup import set_up
 from isthmus.engine.step import train_step
-from isthmus.engine.views import Views
 from isthmus.launch.memory import kept_blocks
 from isthmus.local import Policy
 from isthmus.partition import Book
@@ -66,19 +65,17 @@ def _play(book: Book, config: TrainConfig, policy: Policy, transport: Rehearsing
     def step(number: int) -> None:
         transport.event(Step())
         transport.ledger.take()
-        train_step(model, optimizer, view, book.train[config.split], number)
+        train_step(model, optimizer, views.train, book.train[config.split], number)
         sent.append(transport.ledger.take().kinds)
 
     with transport.memory:
-        view = Views.of(book, config, policy, transport).train
-        model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
-        optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        views, model, optimizer = set_up(book, config, policy, transport)
         for number in range(PRELUDE):
             step(number)
     for number in range(PRELUDE, PRELUDE + steps):
         step(number)
     transport.event(Step())
-    view.graph.drain()
+    views.train.graph.drain()
     return Played(transport.trace, sent, transport.memory.peak)
 
 

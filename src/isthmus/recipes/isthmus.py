@@ -7,6 +7,8 @@ from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
 from isthmus.sample import Thin
 
+_AS_RATE = -1.0
+
 
 def _policy(settings: Settings) -> Policy:
     features, gradients = coding(settings)
@@ -22,8 +24,18 @@ def _policy(settings: Settings) -> Policy:
         sampler(settings),
         settings["seed"],
         cache(settings),
-        thin=None if settings["last_rate"] == 1 else Thin(settings["last_rate"]),
+        thin=_thin(settings),
     )
+
+
+def _thin(settings: Settings) -> Thin | None:
+    rate, both = settings["last_rate"], settings["sampler"] in ("independent", "coupled")
+    if both and rate != _AS_RATE:
+        raise InputError(
+            f"sampler {settings['sampler']} draws inner neighbours in every layer: last_rate is not for it"
+        )
+    rate = settings["rate"] if rate == _AS_RATE else rate
+    return None if both or rate == 1 else Thin(rate)
 
 
 ISTHMUS = Recipe(
@@ -37,9 +49,10 @@ ISTHMUS = Recipe(
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
         "last_rate": Option(
-            0.1,
+            _AS_RATE,
             "share of its worker's own neighbours (six at least) that a training node reads in the last layer, where "
-            "fewer than a quarter of the nodes are training nodes: the layer before makes only their rows; 1: all",
+            "at most a quarter of the nodes are training nodes: the layer before makes only their rows; 1: all; "
+            "-1: as rate",
         ),
         "delta": Option(True, "features are sent as differences against what the reader holds"),
         "auto": Option(

@@ -27,7 +27,8 @@ class Near:
         """``drawn``: links say which of the whole graph's rows theirs are, as those of drawn graphs do. ``others``: all
         halo rows cross, whether they are read or not."""
         whole, self.rows = scene.whole, rows
-        asked = scene.ask(whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32)), 0)
+        towards = whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32))
+        asked = scene.ask(towards, 0, "rows that are read")
         links, self.halo = scene.answered(asked), asked.read  # bool [h]
         self.links = links if drawn else Links(links.send_rows, links.halo_counts)
         self._sent = [

@@ -52,11 +52,11 @@ class Scene:
             edge_attr=whole.edge_attributes and (lambda: _attributes(whole, picked)),
         )
 
-    def ask(self, halo: Csr, step: int) -> Asked:
+    def ask(self, halo: Csr, step: int, site: str = "drawn graph") -> Asked:
         """Tells the owners which halo rows the edges n × h read, one bit per row; does not wait for what others say."""
         read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
         read[halo.indices.long()] = True
-        links, where = self.whole.links, Where("drawn graph", "backward", step, "ids")
+        links, where = self.whole.links, Where(site, "backward", step, "ids")
         heard = [flags.room(len(rows)) for rows in links.send_rows]
         leaving = [flags.pack(rows) for rows in links.halo.split(read)]
         return Asked(read, heard, self.transport.exchange(leaving, heard, where))

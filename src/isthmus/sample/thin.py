@@ -33,8 +33,8 @@ class Thin:
     least: int = 6
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise InputError(f"the share of neighbours in the last layer must be above 0, at most 1, not {self.rate}")
+        if not 0 <= self.rate <= 1:
+            raise InputError(f"the share of neighbours in the last layer must be between 0 and 1, not {self.rate}")
         if self.least < 0:
             raise InputError(f"least counts neighbours: it must be at least 0, not {self.least}")
 
