@@ -97,3 +97,27 @@ def test_rows_are_read_with_the_mask_of_their_step(tmp_path, outputs, savings, n
     rows = sum(len(book.part(r).halo_nodes) for r in range(3))
     # A warm start sends narrow rows twice, since each of the first two steps has its own mask.
     assert sent == rows * ((STEPS + 1) * outputs if narrow else STEPS * WIDTH) * 8
+
+
+def test_a_dropout_that_is_not_the_last_one(tmp_path):
+    """Readers do it to rows of another step with their own step's mask, also after another dropout has been called."""
+    book = cut(community_graph(NODES), 3, "metis", tmp_path)
+    x = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(1)).double()
+
+    def work(transport):
+        about = {"policy": Policy(Savings(), Stages(delay=1), Stages(delay=1)), "dtype": torch.float64, "seed": SEED}
+        graph = LocalGraph.from_part(book.part(transport.rank), transport, True, **about)
+        apart = 0.0
+        for step in range(STEPS):
+            results = []
+            for training in (True, False):  # rows never change: those of the last step are those of this one
+                graph.begin(step)
+                first = graph.dropout(x[graph.nodes], P)
+                graph.dropout(first, P)
+                graph.training = training
+                results.append(graph.aggregate(first, "mean"))
+            apart = max(apart, float((results[0] - results[1]).abs().max()))
+        graph.drain()
+        return apart
+
+    assert max(Hub(3).run(work)) < 1e-12

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
@@ -30,9 +31,8 @@ T = TypeVar("T")
 
 
 class Dropped(NamedTuple):
-    """Rows after and before dropout, and how to do the same to rows of halo nodes."""
+    """Rows before dropout, and how to do the same to rows of halo nodes."""
 
-    after: Tensor
     before: Tensor
     mask: exchange.Mask
 
@@ -68,7 +68,7 @@ class LocalGraph:
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
         self._bf16 = products.in_bf16(self.policy.precision, dtype)
-        self._dropped: Dropped | None = None
+        self._dropped = WeakTensorKeyDictionary()  # of this pass, by what came out of dropout
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
         self._fixed: Tensor | SparseMatrix | None = None
@@ -227,8 +227,9 @@ class LocalGraph:
         cached = self.features is not None and self.is_fixed(x)
         if not (p and self.training and (self.policy.forward.mixes_steps or cached)):
             return exchange.dropout(x, self.nodes, mask.stream(self.step), p, relu)
-        self._dropped = Dropped(*exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu), mask)
-        return self._dropped.after
+        after, before = exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu)
+        self._dropped[after] = Dropped(before, mask)
+        return after
 
     def may_narrow(self, x: Tensor, width: int) -> bool:
         """Whether what is made of x, ``width`` wide, may be exchanged instead of x.
@@ -311,7 +312,7 @@ class LocalGraph:
         """
         self.reading.begin(step, declared)
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
-        self._dropped = None
+        self._dropped.clear()
         self._edges = None if training else self.whole
         self.wires.begin(step, probe and training)
 
@@ -383,8 +384,8 @@ class LocalGraph:
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
     def _late(self, x: Tensor) -> Dropped | None:
-        """How x was dropped out, if it is the last result of `dropout` and others are to read it otherwise."""
-        return self._dropped if self._dropped is not None and x is self._dropped.after else None
+        """How x was dropped out, if it is a result of `dropout` and others are to read it otherwise."""
+        return self._dropped.get(x)
 
     def _fixed_rows(self, source: Tensor, site: int, late: Dropped | None) -> Tensor:
         """Rows of the halo that never change, as this step's graph reads them: from the cache, or kept here."""
