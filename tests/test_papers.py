@@ -175,18 +175,23 @@ def test_the_busiest_link():
 
 
 def test_entries_take_turns_until_they_agree(monkeypatch, tmp_path):
-    """Each is as fast as its fastest turn; who failed has no second one."""
-    steps = {"vanilla": [1.0, 1.02], "bns": [0.5, 0.4, 0.3, 0.31], "exact": []}
+    """Each is as fast as its two fastest turns; who failed has no second one, and who never agrees has its fastest."""
+    steps = {"vanilla": [1.0, 1.02], "bns": [0.5, 0.4, 0.3, 0.31], "exact": [], "psc-gcn": [9.0, 8.0, 7.0, 5.0, 6.0]}
     asked = []
 
     def linked(book, entries, config, rate, folder, tell):
         asked.append([entry.label for entry in entries])
-        return {entry.label: {"step": steps[entry.label].pop(0)} for entry in entries if steps[entry.label]}
+        found = {entry.label: steps[entry.label].pop(0) for entry in entries if steps[entry.label]}
+        return {label: {"step": step, "wait": step / 2} for label, step in found.items()}
 
     monkeypatch.setattr(measure, "linked", linked)
-    found = measure.fastest(None, read_entries("vanilla; bns; exact"), None, 1e8, tmp_path, print)
-    assert found == {"vanilla": {"step": 1.0}, "bns": {"step": 0.3}}
-    assert asked == [["vanilla", "bns", "exact"], ["vanilla", "bns"], ["bns"], ["bns"]]
+    found = measure.fastest(None, read_entries("vanilla; bns; exact; psc-gcn"), None, 1e8, tmp_path, print)
+    assert {label: figures["step"] for label, figures in found.items()} == {"vanilla": 1.01, "bns": 0.305, "psc-gcn": 5}
+    assert all(figures["wait"] == figures["step"] / 2 for figures in found.values())
+    first, second, *others = asked
+    assert first == ["vanilla", "bns", "exact", "psc-gcn"]
+    assert second == ["vanilla", "bns", "psc-gcn"]
+    assert others == [["bns", "psc-gcn"], ["bns", "psc-gcn"], ["psc-gcn"]]
 
 
 def test_steps_to_converge():

@@ -78,10 +78,10 @@ def _vanilla(found: dict[str, Figures]) -> Figures:
 def fastest(
     book: Book, entries: Sequence[Entry], config: TrainConfig, rate: float, folder: Path, tell: Tell
 ) -> dict[str, Figures]:
-    """Figures of each entry's fastest turn, by label; those that failed are missing.
+    """Means of each entry's two fastest turns (the fastest, if they differ), by label; who failed is missing.
 
     All entries take turns until the two fastest of each are alike: what else the machine does makes steps slower, for
-    seconds or minutes, and never faster.
+    seconds or minutes, and never faster. Of one turn, the parts of a step may differ more than its whole.
     """
     turns: dict[str, list[Figures]] = {}
     left = list(entries)
@@ -92,17 +92,22 @@ def fastest(
         left = [entry for entry in left if entry.label in found and not settled(turns[entry.label])]
         if not left:
             break
-    return {label: min(found, key=_step) for label, found in turns.items()}
+    return {label: mean(alike(found)) for label, found in turns.items()}
 
 
 def settled(turns: Sequence[Figures]) -> bool:
     """Whether the two fastest are alike."""
-    steps = sorted(map(_step, turns))
-    return len(steps) > 1 and steps[1] <= ALIKE * steps[0]
+    return len(alike(turns)) == 2
 
 
-def _step(figures: Figures) -> float:
-    return figures["step"]
+def alike(turns: Sequence[Figures]) -> list[Figures]:
+    """The fastest, and the next if it is as fast."""
+    first, *others = sorted(turns, key=lambda figures: figures["step"])
+    return [first, *(other for other in others[:1] if other["step"] <= ALIKE * first["step"])]
+
+
+def mean(turns: Sequence[Figures]) -> Figures:
+    return {name: fmean(turn[name] for turn in turns) for name in turns[0]}
 
 
 def linked(

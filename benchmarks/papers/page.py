@@ -133,7 +133,7 @@ def page(paper: Paper, results: Results, command: str) -> str:
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
         "waits for three quarters of a step; entries take turns until the two fastest of each are within "
-        f"{ALIKE - 1:.0%}, and the fastest counts. Scores and bytes are of trainings without a limit (*steps*), "
+        f"{ALIKE - 1:.0%}, and the mean of these counts. Scores and bytes are of trainings without a limit (*steps*), "
         "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
         "were not measured one by one.",
         _setting(paper, results),
