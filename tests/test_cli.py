@@ -144,6 +144,8 @@ def test_truncated_file(isthmus, tmp_path):
         (("--method", "ldg"), "is already cut"),
         (("--timeout", "0"), "timeout must be above 0"),
         (("--out", "file/run"), "cannot write file/run"),
+        (("--lr", "nan"), "lr must be above 0"),
+        (("--model", "models.py:Net"), "name its module, as in models:Net"),
         (("--lr", "1e30"), "the loss became"),
     ],
 )

@@ -9,6 +9,10 @@ class WorkerError(RuntimeError):
     """A worker did not arrive, did not answer in time, or died. Names worker, site, direction, step. Exit status 3."""
 
 
+class CodeError(WorkerError):
+    """Code that a worker runs, mostly a model of one's own, raised an exception, and would again. Exit status 3."""
+
+
 class Stopped(Exception):
     """A signal asked the run to end, and it did, in good order. Exit status 143 (SIGTERM) or 130 (SIGINT)."""
 

@@ -132,10 +132,13 @@ def test_own_model_gives_the_rows_that_are_read(tmp_path):
 
 def test_own_model_that_gives_other_rows_is_told(tmp_path):
     graph = with_few(community_graph(240, degree=4.0))
+    book = cut(graph, 1, "metis", tmp_path)
     own = OwnNet(graph.x.shape[1], 4, makes=lambda graph: torch.arange(5)).double()
-    words = r"gives 5 rows; it has to give one for each of 240 nodes, or for the \d+ of them that graph.read names"
+    words = r"gives \[5, 4\]: it has to give \[240, 4\], a row for each node, or \[\d+, 4\] of graph.read"
     with pytest.raises(InputError, match=words):
-        run(cut(graph, 1, "metis", tmp_path), config(), model=own)
+        run(book, config(), model=own)
+    with pytest.raises(InputError, match=r"gives \[\d+, 9\]: it has to give \[240, 4\]"):
+        run(book, config(), model=OwnNet(graph.x.shape[1], 9).double())
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

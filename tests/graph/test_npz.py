@@ -119,6 +119,7 @@ BAD = {
     "id too large": ({"edge_index": np.array([[0, 6], [6, 0]])}, "edge 1 has source 6, out of range for 6 nodes"),
     "negative id": ({"edge_index": np.array([[0, 1], [1, -1]])}, "edge 1 has target -1, out of range"),
     "float ids": ({"edge_index": np.array([[0.0, 1], [1, 0]])}, "dtype float64, expected integers"),
+    "a sentinel": ({"y": np.array([0, 1, 0, 1, 0, 999999])}, "y of node 5 is 999,999: more classes than 6 nodes"),
     "no edge": ({"edge_index": np.zeros((2, 0), int)}, "no edge"),
     "no node": ({"x": np.zeros((0, 2))}, "no node"),
     "edges transposed": ({"edge_index": fields()["edge_index"].T}, r"shape \[12, 2\], expected \[2, E\]"),

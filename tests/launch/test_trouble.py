@@ -179,3 +179,41 @@ def test_others_that_do_not_answer(tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(WorkerError, match=r"could not meet the others .* within 0.5 s: is worker 0 running"):
         meet(1, 2, "127.0.0.1", int(free), 0.5)
+
+
+RAISES = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.last = nn.Linear(features, classes)
+
+    def forward(self, graph, x):
+        return self.first(x)
+"""
+
+
+def test_a_model_that_raises_is_shown_once_and_not_tried_again(tmp_path):
+    """It would fail again; the last line says what it was, and where."""
+    book = cut(community_graph(), 2, "metis", tmp_path)
+    (tmp_path / "models.py").write_text(RAISES)
+    command = [
+        sys.executable,
+        "-m",
+        "isthmus",
+        "train",
+        str(book.folder),
+        "--model",
+        "models:Net",
+        "--out",
+        "run",
+        "--quiet",
+    ]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 3
+    assert run.stderr.count("Traceback") == 1
+    assert "starting again" not in run.stderr
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: worker 0 raised AttributeError: 'Net' object has no attribute 'first'")

@@ -114,9 +114,11 @@ def restore(
     """Puts a checkpoint into model and optimizer; its progress, its best weights and how many workers it had."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
     if changed := changes(state["identity"], identity):
+        cut_anew = any(change.startswith("parts was") for change in changed)
+        hint = " (a graph is cut anew for each number of workers: cut it once, and give its parts)" if cut_anew else ""
         raise InputError(
-            f"{run} was begun otherwise: {', '.join(changed)}: resume with the same options, or start another run with "
-            "another --out"
+            f"{run} was begun otherwise: {', '.join(changed)}{hint}: resume with the same options, or start another "
+            "run in another folder"
         )
     model.load_state_dict(weights)
     optimizer.load_state_dict(_unflatten(tensors, state["optimizer"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -64,8 +65,8 @@ class TrainConfig:
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
-        if self.lr <= 0 or self.weight_decay < 0:
-            raise InputError("lr must be above 0 and weight-decay at least 0")
+        if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
+            raise InputError("lr must be above 0 and weight-decay at least 0, and both finite")
         if self.rows_dtype and self.dtype != "float32":
             raise InputError("bf16 rows are summed in float32: use --dtype float32, or leave --rows-dtype out")
 

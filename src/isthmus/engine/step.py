@@ -32,20 +32,23 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     view.graph.begin(step, probe=probe, declared=True)
     logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
-    loss = loss_sum(_of_training_nodes(logits, mask, view.graph), view.data.y[mask]) / labelled
+    loss = loss_sum(_of_training_nodes(logits, mask, view), view.data.y[mask]) / labelled
     loss.backward()
     total = sum_gradients(model, loss.detach(), step, view.graph, stop or Stop())
     optimizer.step()
     return total
 
 
-def _of_training_nodes(logits: Tensor, mask: Tensor, graph: LocalGraph) -> Tensor:
-    """A model gives all rows, or only those that are read (`LocalGraph.read`)."""
-    if len(logits) == len(mask):
+def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:
+    """A model gives all rows, or only those that are read (`LocalGraph.read`), of as many columns as classes."""
+    if not isinstance(logits, Tensor):
+        raise InputError(f"the model gives a {type(logits).__name__}: it has to give one tensor, [nodes, classes]")
+    rows, read = len(mask), view.graph.read
+    given, few = list(logits.shape), "" if read is None else f", or [{len(read)}, {view.classes}] of graph.read"
+    if given == [rows, view.classes]:
         return logits[mask]
-    if graph.read is None or len(logits) != len(graph.read):
-        few = "" if graph.read is None else f", or for the {len(graph.read)} of them that graph.read names"
-        raise InputError(f"the model gives {len(logits)} rows; it has to give one for each of {len(mask)} nodes{few}")
+    if read is None or given != [len(read), view.classes]:
+        raise InputError(f"the model gives {given}: it has to give [{rows}, {view.classes}], a row for each node{few}")
     return logits
 
 

@@ -15,10 +15,11 @@ from isthmus.partition import Book, own_part
 
 @dataclass(frozen=True)
 class View:
-    """A graph, the data of its nodes, and the splits that are scored on it."""
+    """A graph, the data of its nodes and how many classes they have, and the splits that are scored on it."""
 
     graph: LocalGraph
     data: Data
+    classes: int
     scores: tuple[str, ...]
 
 
@@ -46,20 +47,20 @@ class Views:
         if dense and not isinstance(data.x, torch.Tensor):
             data = Data(data.x.dense(), data.y, data.masks)
         if not config.inductive:
-            whole = _view(graph, data, ("train", "val", "test"))
+            whole = _view(graph, data, book.classes, ("train", "val", "test"))
             share = book.train[config.split] / book.nodes
             if share <= FEW:
                 graph.reads_only(data.masks["train"].nonzero().flatten(), share)
             return Views(whole, (whole,))
         seen = data.masks["train"]
-        train = _view(restrict(graph, seen), data.take(seen), ("train",))
+        train = _view(restrict(graph, seen), data.take(seen), book.classes, ("train",))
         seen = seen | data.masks["val"]
-        val = _view(restrict(graph, seen), data.take(seen), ("val",))
-        return Views(train, (train, val, _view(graph, data, ("test",))))
+        val = _view(restrict(graph, seen), data.take(seen), book.classes, ("val",))
+        return Views(train, (train, val, _view(graph, data, book.classes, ("test",))))
 
 
-def _view(graph: LocalGraph, data: Data, scores: tuple[str, ...]) -> View:
+def _view(graph: LocalGraph, data: Data, classes: int, scores: tuple[str, ...]) -> View:
     if not isinstance(data.x, torch.Tensor) and not graph.keeps_sparse:
         data = Data(data.x.dense(), data.y, data.masks)
     graph.fix(data.x)
-    return View(graph, data, scores)
+    return View(graph, data, classes, scores)

@@ -90,6 +90,9 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     if y.min() < -1:
         raise InputError(f"y of node {int(y.argmin())} is {y.min()}: give −1 for unlabelled, else 0 to C − 1")
     if num_classes is None:
+        if found > n:
+            where = f"y of node {int(y.argmax())} is {found - 1:,}"
+            raise InputError(f"{where}: more classes than {n:,} nodes; give −1 for unlabelled, else 0 to C − 1")
         num_classes = found
     if found > num_classes:
         where = f"y of node {int(y.argmax())} is {found - 1}"

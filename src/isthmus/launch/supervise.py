@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from isthmus.engine.stop import Stop
-from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
 from isthmus.launch.place import threads_for
@@ -108,6 +108,11 @@ def _judge(processes: Sequence[Process], stop: Stop, answers: Path, remedy: str)
     if stop.asked or any(code in STOPPED for code in failed.values()):
         early = "stopped before a checkpoint of this step was written; --resume goes on from the one before, if any"
         raise Stopped(said[0] if failed.get(0) in STOPPED else early, stop.status)
+    raised = [rank for rank, code in failed.items() if code == 1 and rank in said]
+    if raised and all(code > 0 for code in failed.values()):
+        trace = answers / f"trace-{raised[0]}"
+        print(trace.read_text() if trace.exists() else "", file=sys.stderr, flush=True)
+        raise CodeError(said[raised[0]])
     # A worker that died without a word is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))
     raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}{remedy}")

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.engine import checkpoint
-from isthmus.errors import WorkerError
+from isthmus.errors import CodeError, WorkerError
 from isthmus.launch.job import Job
 
 
 def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
     """``attempt(job)``, and again as long as it gets on: at most `job.restarts` times without a newer checkpoint.
 
-    Wrong input is not tried again, since it would fail again.
+    Wrong input is not tried again, and neither is code that raised an exception: they would fail again.
     """
     if job.out is None or job.kind != "train":
         return attempt(job)
@@ -25,6 +25,8 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
     while True:
         try:
             return attempt(job)
+        except CodeError:
+            raise
         except WorkerError as error:
             before, reached = reached, max(checkpoint.steps(run), default=0)
             failures = 1 if reached > before else failures + 1

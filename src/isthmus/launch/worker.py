@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 from isthmus.errors import InputError, Stopped, WorkerError
@@ -37,9 +38,21 @@ def main() -> int:
     except Stopped as end:
         (answers / f"error-{place.rank}").write_text(str(end))
         return end.status
+    except Exception as error:  # mostly in a model of one's own: the starter shows it, once
+        (answers / f"trace-{place.rank}").write_text(traceback.format_exc())
+        (answers / f"error-{place.rank}").write_text(f"worker {place.rank} raised {_described(error)}")
+        return 1
     finally:
         if transport is not None:
             transport.close()
+
+
+def _described(error: Exception) -> str:
+    """Its first line, and the place in the code that somebody wrote here, not in what he installed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said} ({Path(own[-1].filename).name}, line {own[-1].lineno})"
 
 
 def _die_with_parent() -> None:

@@ -18,6 +18,8 @@ from isthmus.nn.pyg import distribute
 def own_model(name: str) -> Callable[..., Any]:
     """What ``package.module:name`` names; modules in the current folder are found, too."""
     module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        raise InputError(f"{name} names a file: name its module, as in {module.removesuffix('.py')}:{attribute}")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
