@@ -199,18 +199,8 @@ def test_a_model_that_raises_is_shown_once_and_not_tried_again(tmp_path):
     """It would fail again; the last line says what it was, and where."""
     book = cut(community_graph(), 2, "metis", tmp_path)
     (tmp_path / "models.py").write_text(RAISES)
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "train",
-        str(book.folder),
-        "--model",
-        "models:Net",
-        "--out",
-        "run",
-        "--quiet",
-    ]
+    asked = ("--model", "models:Net", "--out", "run", "--quiet")
+    command = (sys.executable, "-m", "isthmus", "train", book.folder, *asked)
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert run.returncode == 3
     assert run.stderr.count("Traceback") == 1

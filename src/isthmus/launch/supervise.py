@@ -110,8 +110,7 @@ def _judge(processes: Sequence[Process], stop: Stop, answers: Path, remedy: str)
         raise Stopped(said[0] if failed.get(0) in STOPPED else early, stop.status)
     raised = [rank for rank, code in failed.items() if code == 1 and rank in said]
     if raised and all(code > 0 for code in failed.values()):
-        trace = answers / f"trace-{raised[0]}"
-        print(trace.read_text() if trace.exists() else "", file=sys.stderr, flush=True)
+        print((answers / f"trace-{raised[0]}").read_text(), file=sys.stderr, flush=True)
         raise CodeError(said[raised[0]])
     # A worker that died without a word is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))

@@ -137,7 +137,8 @@ class _Aggregate(Function):
             if ctx.late and not ctx.narrow:
                 halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
             edges.aggregate_halo(halo, norm, out)
-        graph.wires.measure(channel, leaving.to(weight.dtype) if ctx.narrow else leaving, edges, arrived)
+        if graph.wires.probing:
+            graph.wires.measure(channel, leaving.to(weight.dtype) if ctx.narrow else leaving, edges, arrived)
         return out
 
     @staticmethod
