@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,21 @@ def test_a_signal_writes_a_checkpoint_first(tmp_path, workers, to_whom, number, 
     step = int(re.search(r"checkpoint of step (\d+) written; --resume goes on", complaint)[1])
     assert steps_of(tmp_path / "run") == [0, step]
     assert not alive(children)
+
+
+def test_late_signals_do_not_cut_the_end_short(tmp_path):
+    """Whoever heard of the wish from another is ending when his own signal arrives; and some launchers send many."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    run = started(book.folder, tmp_path / "run", "--eval-every", "5", *LONG)
+    until(lambda: 5 in steps_of(tmp_path / "run"))
+    children = workers_of(run.pid)
+    os.kill(run.pid, signal.SIGTERM)
+    while run.poll() is None:
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+    assert run.returncode == 143
+    assert re.search(r"checkpoint of step \d+ written; --resume goes on", run.communicate(timeout=60)[1])
 
 
 def test_signal_before_the_first_step(tmp_path):

@@ -66,14 +66,14 @@ def join(place: Place, timeout: float) -> Transport:
     return Processes(place.rank, place.size, place.host, place.port, timeout)
 
 
-def run(job: Job, transport: Transport, local_size: int = 1) -> dict[str, Any]:
-    """Does this worker's share of the job; returns the summary."""
+def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:
+    """Does this worker's share of the job; returns the summary. `last`: this process does nothing else after it."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     with kept_blocks():
-        return _run(job, transport)
+        return _run(job, transport, last)
 
 
-def _run(job: Job, transport: Transport) -> dict[str, Any]:
+def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
     if job.kind == "gauge":
         return gauge(transport)
     book = Book.read(job.parts)
@@ -87,7 +87,7 @@ def _run(job: Job, transport: Transport) -> dict[str, Any]:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
     board = out / FOLDER if out is not None and job.tensorboard and transport.rank == 0 else None
     with (
-        asked_to_stop() as stop,
+        asked_to_stop(last) as stop,
         Display(config, book, transport, quiet=job.quiet) as display,
         events(board) as write_events,
     ):

@@ -11,8 +11,11 @@ from isthmus.engine.stop import Stop
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Stop]:
-    """While it lasts, a signal only leaves a wish. A second SIGINT interrupts at once, as usual."""
+def asked_to_stop(last: bool = False) -> Iterator[Stop]:
+    """While it lasts, a signal only leaves a wish. A second SIGINT interrupts at once, as usual.
+
+    `last`: nothing follows in this process but its end, and a late signal does not cut that short.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # Python delivers signals to no other
         yield stop
@@ -27,5 +30,6 @@ def asked_to_stop() -> Iterator[Stop]:
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not last:
+            for number, handler in before.items():
+                signal.signal(number, handler)
