@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
@@ -183,8 +184,9 @@ def _variance_tables(found: dict[str, Any]) -> Group:
 
 
 def _trials(title: str, trials: list[dict[str, Any]]) -> Table:
-    table = Table("sampler", title=title)
-    for column in ("rate", "rows fetched", "by inner edges", "by halo edges", "in all"):
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("sampler", no_wrap=True)
+    for column in ("rate", "rows\nfetched", "by inner\nedges", "by halo\nedges", "in all"):
         table.add_column(column, justify="right")
     for one in trials:
         parts = (_variance(one, which) for which in ("inner", "halo", "all"))
