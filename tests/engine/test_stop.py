@@ -73,8 +73,8 @@ def test_a_run_that_is_over_ends_well(tmp_path):
 
 
 def test_it_costs_no_message(tmp_path):
-    """The wish is one more number in the sum of the gradients, besides the loss."""
+    """The wish is one more number in the sum of the gradients, besides the loss and a flag for each of them."""
     book = cut(community_graph(), 3, "random", tmp_path)
     result = run(book, config(), None)[0]
-    numbers = sum(p.numel() for p in result.model.parameters()) + 2
+    numbers = sum(p.numel() + 1 for p in result.model.parameters()) + 2
     assert result.summary["bytes_per_step"]["weights"] == 2 * 2 * numbers * 4  # of all workers

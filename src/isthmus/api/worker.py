@@ -126,9 +126,9 @@ class Worker:
         if not bool((sizes == sizes[0]).all()):
             raise InputError("the workers' models have different shapes: build them alike, e.g. by worker.num_classes")
         for tensor in tensors:
-            if self.rank != 0:
-                tensor.data.zero_()
-            self.transport.all_reduce(tensor.data, Where("weights", "reduce", self.steps, "weights"))
+            value = tensor.data.contiguous() if self.rank == 0 else torch.zeros(tensor.shape, dtype=tensor.dtype)
+            where = Where("weights", "reduce", self.steps, "weights")
+            tensor.data.copy_(self.transport.all_reduce(value, where))
         self._trained = model, optimizer
 
     def step(self, loss: Tensor, rows: int | None = None) -> float:
@@ -171,7 +171,7 @@ class Worker:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""
         (model, optimizer), run = self._prepared, Path(folder)
-        if self._stateful:
+        if not self.graph.policy.stateless:
             checkpoint.save_worker(run, self.steps, self.rank, self.graph.state())
             self._meet()
         if self.rank == 0:
@@ -186,7 +186,7 @@ class Worker:
         if step < 0:
             return 0
         progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
-        if self._stateful and before == self.size:
+        if not self.graph.policy.stateless and before == self.size:
             self.graph.restore(checkpoint.restore_worker(run, step, self.rank))
         self.steps = progress.step
         self.graph.begin(self.steps)
@@ -222,11 +222,6 @@ class Worker:
         if self._trained is None:
             raise InputError("the worker does not know what to train: call worker.prepare(model, optimizer) first")
         return self._trained
-
-    @property
-    def _stateful(self) -> bool:
-        """Workers carry more than the weights from step to step."""
-        return self.size > 1 and not self.graph.policy.stateless
 
     @property
     def _identity(self) -> dict[str, Any]:

@@ -48,9 +48,8 @@ class Sender:
         self.stages, self.direction, self.rank, self.whole, self.buffers = stages, direction, rank, whole, buffers
         self.delta = isinstance(stages.merge, Add)
         self.remembers = stages.feedback or self.delta or stages.select.compares
-        self.memory: list[
-            Tensor
-        ] = []  # per peer: `Memory.base`, or a copy of what it holds for `select` to compare with
+        # Per peer: `Memory.base`, or a copy of what it holds for `select` to compare with.
+        self.memory: list[Tensor] = []
 
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
         """Forward: of inner rows [n, F] those a peer reads. Backward: of halo gradients [h, F] those it owns."""

@@ -35,7 +35,9 @@ class Data:
             raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
         masks = {name: as_tensor(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
         x = _rows(part.x, DTYPES[config.dtype])
-        return Data(_prepare(x, config.features, transport), as_tensor(part.y), masks)
+        # Inductive training knows nothing of other nodes, not even the mean of their features.
+        known = masks["train"] if config.inductive else slice(None)
+        return Data(_prepare(x, config.features, known, transport), as_tensor(part.y), masks)
 
     def take(self, keep: Tensor) -> Data:
         """The nodes of a bool mask."""
@@ -50,7 +52,7 @@ def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype) -> Rows:
     return as_tensor(x).to(dtype)
 
 
-def _prepare(x: Rows, how: str, transport: Transport) -> Rows:
+def _prepare(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> Rows:
     if how == "rows":
         if isinstance(x, SparseMatrix):
             rows = x.pattern.edge_rows
@@ -59,16 +61,16 @@ def _prepare(x: Rows, how: str, transport: Transport) -> Rows:
         return x / _not_zero(x.sum(1, keepdim=True))
     if how == "standard":
         x = x.dense() if isinstance(x, SparseMatrix) else x
-        return _standardise(x, transport)
+        return _standardise(x, known, transport)
     return x
 
 
-def _standardise(x: Tensor, transport: Transport) -> Tensor:
-    """Mean 0 and deviation 1 per column over all workers' rows; constant columns become 0."""
-    where = Where("features", "reduce", 0, "features")
-    count = transport.all_reduce(torch.tensor([float(len(x))], dtype=torch.float64), where)
-    mean = transport.all_reduce(x.double().sum(0), where) / count
-    square = transport.all_reduce((x.double() - mean).square().sum(0), where) / count
+def _standardise(x: Tensor, known: Tensor | slice, transport: Transport) -> Tensor:
+    """Mean 0 and deviation 1 per column over all workers' known rows; columns that are constant there become 0."""
+    where, rows = Where("features", "reduce", 0, "features"), x[known].double()
+    count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=torch.float64), where)
+    mean = transport.all_reduce(rows.sum(0), where) / count
+    square = transport.all_reduce((rows - mean).square().sum(0), where) / count
     return ((x.double() - mean) / _not_zero(square.sqrt())).to(x.dtype)
 
 

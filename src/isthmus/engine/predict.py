@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,8 @@ def predict(
     net = trained.model(book, model)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     book.verify_checksums(parts)
-    config, dense = replace(trained.config, inductive=False), not isinstance(net, Model)
-    view = Views.of(book, config, policy or Policy(), transport, dense).scored[-1]
+    dense = not isinstance(net, Model)
+    view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # of all nodes
     logits, embeddings = _forward(net, view, trained.best_step, last)
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)
     names = torch.empty(len(logits), 0)

@@ -60,20 +60,22 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
         return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    asked, where = loss.new_tensor([float(stop.asked)]), Where("weights", "reduce", step, "weights")
+    # What no worker's loss reads has no gradient in one process either, which some optimizers tell from zero.
+    about = [float(stop.asked), *(float(p.grad is not None) for p in parameters)]
+    place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
     graph.drawing.ask(step)
-    flat = torch.cat([loss.view(1), asked, *(gradient.flatten() for gradient in gradients)])
+    flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
     if encode.lossless:
         transport.all_reduce(flat, where)
     else:
-        sum_coded(flat[2:], flat[:2], encode, transport, where, graph.wires.seed)
+        sum_coded(flat[place:], flat[:place], encode, transport, where, graph.wires.seed)
     transport.release()
-    stop.agreed = bool(flat[1])
-    place = 2
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = flat[place : place + gradient.numel()].view_as(gradient)
+    total, asked, *read = flat[:place].tolist()
+    stop.agreed = bool(asked)
+    for parameter, gradient, somewhere in zip(parameters, gradients, read, strict=True):
+        parameter.grad = flat[place : place + gradient.numel()].view_as(gradient) if somewhere else None
         place += gradient.numel()
-    return float(flat[0])
+    return total
 
 
 @torch.no_grad()

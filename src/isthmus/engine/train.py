@@ -145,10 +145,16 @@ class _Run:
             raise InputError(
                 f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
             )
-        if before == size and self.stateful:
+        if self.out_of_patience:
+            raise InputError(
+                f"{self.out} ended at step {self.progress.step}, {self.progress.waited} evaluations after its best: "
+                "give more --patience to go on with it"
+            )
+        stateful = not self.graph.policy.stateless
+        if before == size and stateful:
             self.graph.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
         if before != size and first:
-            held = f", and what the channels of {self.config.recipe} held is fetched anew" if self.stateful else ""
+            held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
             self.note(
                 f"{self.out} had {before} worker(s) and goes on with {size}: sums are taken in another order{held}, "
                 "so its last digits will differ from those of a run that was never interrupted"
@@ -213,13 +219,8 @@ class _Run:
     def graph(self) -> LocalGraph:
         return self.views.train.graph
 
-    @property
-    def stateful(self) -> bool:
-        """Workers carry more than the weights from step to step."""
-        return self.transport.size > 1 and not self.graph.policy.stateless
-
     def save(self) -> None:
-        if self.stateful and self.out is not None:
+        if not self.graph.policy.stateless and self.out is not None:
             checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.graph.state())
             self.meet()
         run, size = self.record.folder, self.transport.size

@@ -6,6 +6,7 @@ stay with the graph, for predictions to be joined back by.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from isthmus.graph.raw import RawGraph
 from isthmus.graph.text import read_header, read_matrix, read_words
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "": "", "none": ""}
+MASKS = ("train", "val", "test")
+CLASS = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # 1.0 is what some write where other labels are missing
+UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
 
 
@@ -26,7 +30,7 @@ class Table:
 
     path: Path
     names: list[str]
-    numbers: Callable[[list[str]], np.ndarray]  # columns → float32 [rows, columns], lists spread out
+    numbers: Callable[[list[str], type], np.ndarray]  # columns → [rows, columns], lists spread out; integers as floats
     keys: Callable[[str, bool], np.ndarray]  # column of ids → integers, or text if it holds words and may
     words: Callable[[str], np.ndarray]  # column → text, "" where empty
 
@@ -36,37 +40,43 @@ class Table:
             there = ", ".join(self.names)
             raise InputError(f"{self.path} has no column {', '.join(missing)} (there is: {there}): add or rename it")
 
+    def others(self, known: set[str], reserved: set[str]) -> list[str]:
+        """The columns that are not known; what was hardly meant to be one of them is refused."""
+        for name in (names := [name for name in self.names if name not in known]):
+            if UNNAMED.fullmatch(name):
+                raise InputError(f"{self.path} has a column without a name, as pandas writes an index: drop it")
+            if name.lower() in reserved:
+                remedy = "rename or drop it" if name in reserved else f"rename it to {name.lower()}, or drop it"
+                raise InputError(f"{self.path}: is the column {name} a feature? {remedy}")
+        return names
+
 
 def read_tables(folder: Path) -> RawGraph:
     """edges: ``src, dst``; further columns are edge attributes. nodes: ``id`` (optional); ``label`` or ``label_0 …``;
-    ``split`` or ``train, val, test``; every other column is a feature."""
+    ``split`` or ``train, val, test``; every other column is a feature.
+    """
     nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
     edges.require("src", "dst")
-    label_sets = [name for name in nodes.names if name.startswith("label_")]
+    label_sets = [name for name in nodes.names if re.fullmatch(r"label_\d+", name)]
     if not label_sets:
         nodes.require("label")
     by_word = "split" in nodes.names
-    if not by_word and not {"train", "val", "test"} <= set(nodes.names):
+    if not by_word and not set(MASKS) <= set(nodes.names):
         raise InputError(f"{nodes.path} says nothing of splits: add a column split with train, val, test or nothing")
-    known = {"id", "label", *label_sets, *(["split"] if by_word else ["train", "val", "test"])}
-    features = [name for name in nodes.names if name not in known]
+    known = {"id", *(label_sets or ["label"]), *(["split"] if by_word else MASKS)}
+    features = nodes.others(known, {"id", "label", "split", *MASKS})
     if not features:
         raise InputError(f"{nodes.path} has no feature column: add at least one column of numbers")
-    attributes = [name for name in edges.names if name not in ("src", "dst")]
-    x = nodes.numbers(features)
-    named = "id" in nodes.names
-    src, dst = edges.keys("src", named), edges.keys("dst", named)
-    ids = nodes.keys("id", True) if named else None
-    if ids is not None:
-        src = _positions(ids, src, nodes.path, edges.path, "src")
-        dst = _positions(ids, dst, nodes.path, edges.path, "dst")
-    masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in ("train", "val", "test")}
-    attr = edges.numbers(attributes) if attributes else None
+    attributes = edges.others({"src", "dst"}, {"src", "dst"})
+    x = nodes.numbers(features, np.float32)
+    src, dst, ids = _ends(nodes, edges)
+    masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in MASKS}
+    attr = _narrowed(edges.numbers(attributes, np.float64)) if attributes else None
     return RawGraph(
         src=src,
         dst=dst,
         x=x,
-        y=nodes.numbers(label_sets) if label_sets else _labels(nodes),
+        y=nodes.numbers(label_sets, np.float32) if label_sets else _labels(nodes),
         train_mask=masks["train"],
         val_mask=masks["val"],
         test_mask=masks["test"],
@@ -93,8 +103,8 @@ def _csv(path: Path) -> Table:
     if len(at) < len(names):
         raise InputError(f"{path} names a column twice: rename one of {', '.join(names)}")
 
-    def numbers(columns: list[str]) -> np.ndarray:
-        return read_matrix(path, np.float32, [at[name] for name in columns], names, skip=1)
+    def numbers(columns: list[str], dtype: type) -> np.ndarray:
+        return read_matrix(path, dtype, [at[name] for name in columns], names, skip=1)
 
     def keys(column: str, may_be_words: bool) -> np.ndarray:
         try:
@@ -125,7 +135,7 @@ def _parquet(path: Path) -> Table:
             raise InputError(f"{path} is damaged in column {name!r}: copy or write it again") from None
         return chunk.chunk(0) if isinstance(chunk, pa.ChunkedArray) else chunk
 
-    def numbers(columns: list[str]) -> np.ndarray:
+    def numbers(columns: list[str], dtype: type) -> np.ndarray:
         out = []
         for name in columns:
             values, width = column(name), 1
@@ -141,7 +151,7 @@ def _parquet(path: Path) -> Table:
             if not any(test(values.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)):
                 raise InputError(f"{path} column {name!r} holds {values.type}, not numbers: convert or drop it")
             block = values.to_numpy(zero_copy_only=False).reshape(-1, width)
-            out.append(block if block.dtype.kind == "f" else block.astype(np.float32))
+            out.append(block if block.dtype.kind == "f" else block.astype(dtype))
         return out[0] if len(out) == 1 else np.concatenate(out, axis=1)
 
     def keys(name: str, may_be_words: bool) -> np.ndarray:
@@ -166,10 +176,27 @@ def _word(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
+def _ends(nodes: Table, edges: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Both ends of every edge as rows of the nodes file, and its ids if it has any."""
+    named = "id" in nodes.names
+    src, dst = edges.keys("src", named), edges.keys("dst", named)
+    if not named:
+        return src, dst, None
+    ids = nodes.keys("id", True)
+    if np.result_type(ids, src, dst).kind not in "iu":  # some are words (007 is not 7 then), or too large for int64
+        ids, src, dst = nodes.words("id"), edges.words("src"), edges.words("dst")
+    src = _positions(ids, src, nodes.path, edges.path, "src")
+    return src, _positions(ids, dst, nodes.path, edges.path, "dst"), ids
+
+
+def _narrowed(numbers: np.ndarray) -> np.ndarray:
+    """In float32, unless that makes another whole number of one, as of seconds since 1970."""
+    narrow = numbers.astype(np.float32)
+    return numbers if ((narrow != numbers) & (np.rint(numbers) == numbers)).any() else narrow
+
+
 def _positions(ids: np.ndarray, ends: np.ndarray, nodes: Path, edges: Path, column: str) -> np.ndarray:
     """Replace ids by the rows they stand in."""
-    if (ids.dtype.kind in "iu") != (ends.dtype.kind in "iu"):
-        ids, ends = ids.astype(str), ends.astype(str)
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
     twice = np.flatnonzero(ranked[1:] == ranked[:-1])
@@ -187,12 +214,11 @@ def _labels(nodes: Table) -> np.ndarray:
     """Class numbers; an empty cell is an unlabelled node."""
     words = nodes.words("label")
     words = np.where(words == "", "-1", words)
-    try:
-        return words.astype(np.int64)
-    except ValueError:
-        row = next(i for i, word in enumerate(words) if not word.lstrip("+-").isdigit())
+    strange = (row for row, word in enumerate(words.tolist()) if not CLASS.fullmatch(word))
+    if (row := next(strange, None)) is not None:
         where = f"{nodes.path} row {row + 1}: label {str(words[row])!r}"
-        raise InputError(f"{where} is not a class number: give 0 to C − 1, or leave it empty") from None
+        raise InputError(f"{where} is not a class number: give 0 to C − 1, or leave it empty")
+    return np.char.partition(words, ".")[:, 0].astype(np.int64)
 
 
 def _masks_from_words(nodes: Table) -> dict[str, np.ndarray]:
@@ -202,7 +228,7 @@ def _masks_from_words(nodes: Table) -> dict[str, np.ndarray]:
         row = int(np.flatnonzero(words == strange[0])[0]) + 1
         raise InputError(f"{nodes.path} row {row}: split {strange[0]!r} is unknown: write train, val, test or nothing")
     plain = np.array([SPLITS[word] for word in words.tolist()])
-    return {name: plain == name for name in ("train", "val", "test")}
+    return {name: plain == name for name in MASKS}
 
 
 def _truth(nodes: Table, name: str) -> np.ndarray:

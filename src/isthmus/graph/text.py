@@ -20,7 +20,8 @@ LINES = 1 << 17  # lines parsed at a time
 def open_text(path: Path) -> IO[str]:
     """The file as text, unzipped if its name ends in .gz."""
     try:
-        return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8-sig")
+        unzip = path.suffix == ".gz"
+        return gzip.open(path, "rt", encoding="utf-8-sig") if unzip else open(path, encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
 
@@ -100,6 +101,8 @@ def _blame(
         if len(cells) != width:
             return f"{path} line {number} has {len(cells)} cells instead of {width}: give every line the same number"
         for column in columns if columns is not None else range(width):
+            if column >= width:  # the first line ends within quotes
+                return f"{path} line {number} has only {width} cells: write every row in one line, with all cells"
             try:
                 np.dtype(dtype).type(cells[column].strip())
             except (ValueError, OverflowError):

@@ -4,6 +4,7 @@ from isthmus.kernels.csr import Csr
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.ops import (
+    DTYPES,
     aggregate,
     attention,
     attention_grad,
@@ -20,6 +21,7 @@ from isthmus.kernels.products import bf16_is_fast, product_bf16
 from isthmus.kernels.sparse import SparseMatrix
 
 __all__ = [
+    "DTYPES",
     "Csr",
     "SparseMatrix",
     "aggregate",

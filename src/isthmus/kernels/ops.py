@@ -12,6 +12,7 @@ from isthmus.kernels.csr import Csr
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
+DTYPES = tuple(_SUFFIX)  # of rows
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 
 
@@ -104,6 +105,8 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
 
 def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     """``out[rows[i]] += values[i]`` in place; rows int32, distinct."""
+    if values.shape != (len(rows), out.shape[1]):
+        raise ValueError(f"{tuple(values.shape)} values for {len(rows)} rows of {out.shape[1]}: give one for each")
     lib = _core_for(out)
     if lib is None:
         twin.scatter_add_rows(out, rows, values)

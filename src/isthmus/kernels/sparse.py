@@ -41,8 +41,8 @@ class SparseMatrix:
 
     def dense(self) -> Tensor:
         out = self.values.new_zeros(self.shape)
-        out[self.pattern.edge_rows, self.pattern.indices.long()] = self.values
-        return out
+        places = self.pattern.edge_rows, self.pattern.indices.long()
+        return out.index_put_(places, self.values, accumulate=True)  # what is there twice is summed, as in a product
 
     def take(self, rows: Tensor) -> SparseMatrix:
         """Some of its rows, int64, in this order."""

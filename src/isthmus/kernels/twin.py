@@ -75,7 +75,7 @@ def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor)
     largest = torch.full_like(target, -torch.inf).scatter_reduce_(0, index, score, "amax")
     weight = (score - largest[rows]).exp()
     alpha = weight / torch.zeros_like(target).index_add_(0, rows, weight)[rows]
-    messages = alpha[:, :, None] * x.view(x.shape[0], alpha.shape[1], -1)[cols]
+    messages = alpha[:, :, None] * x.unflatten(1, (alpha.shape[1], -1))[cols]
     return x.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages.flatten(1)), alpha
 
 
@@ -83,8 +83,8 @@ def attention_grad(
     csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor, alpha: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows, cols, heads = csr.edge_rows, csr.indices.long(), alpha.shape[1]
-    grad_heads = grad.view(len(grad), heads, -1)[rows]
-    grad_alpha = (grad_heads * x.view(len(x), heads, -1)[cols]).sum(-1)
+    grad_heads = grad.unflatten(1, (heads, -1))[rows]
+    grad_alpha = (grad_heads * x.unflatten(1, (heads, -1))[cols]).sum(-1)
     mean = torch.zeros_like(target).index_add_(0, rows, alpha * grad_alpha)
     leaky = torch.where(target[rows] + source[cols] > 0, x.new_tensor(1.0), x.new_tensor(slope))
     grad_score = alpha * (grad_alpha - mean[rows]) * leaky

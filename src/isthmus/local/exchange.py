@@ -138,7 +138,8 @@ class _Aggregate(Function):
                 halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
             edges.aggregate_halo(halo, norm, out)
         if graph.wires.probing:
-            graph.wires.measure(channel, leaving.to(weight.dtype) if ctx.narrow else leaving, edges, arrived)
+            fresh = graph.as_sent(leaving.to(weight.dtype)) if ctx.narrow else leaving
+            graph.wires.measure(channel, fresh, edges, arrived)
         return out
 
     @staticmethod
@@ -217,12 +218,13 @@ class _Halo(Function):
     def forward(ctx, x, graph, site, exact):
         edges = graph.whole if exact else graph.edges
         ctx.graph, ctx.edges, ctx.site, ctx.exact = graph, edges, site, exact
-        channel = _post_rows(graph, x, site, exact, "embeddings" if x.requires_grad else "features")
+        rows = graph.as_sent(x)
+        channel = _post_rows(graph, rows, site, exact, "embeddings" if x.requires_grad else "features")
         out = x.new_empty(edges.num_inner + edges.num_halo, x.shape[1])
         out[: edges.num_inner] = x
         arrived = channel.take(graph.step)
         out[edges.num_inner :] = 0 if arrived is None else arrived
-        graph.wires.measure(channel, x, edges, arrived)
+        graph.wires.measure(channel, rows, edges, arrived)
         return out
 
     @staticmethod

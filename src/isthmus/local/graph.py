@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from isthmus import kernels
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
@@ -72,7 +73,10 @@ class LocalGraph:
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
         self._fixed: Tensor | SparseMatrix | None = None
+        self._fixed_version = 0
         self._fixed_results: dict[str, Any] = {}
+        self._versions: dict[str, int] = {}  # of these results, as torch counts what is written to a tensor
+        self._copied: set[str] = set()  # those of which models get copies
         self.reading = Reading(whole, self.drawing, self.policy)
         self.begin(0, training=False)
 
@@ -80,9 +84,10 @@ class LocalGraph:
     def from_part(cls, part: Part, transport: Transport, symmetric: bool, **options) -> LocalGraph:
         """The graph of a part on disk; memory-mapped structure stays memory-mapped."""
         n, h, ends = len(part.nodes), len(part.halo_nodes), part.send_ptr
-        attributes = None
+        attributes, dtype = None, options.get("dtype", torch.float32)
         if part.inner_edge_attr is not None and part.halo_edge_attr is not None:
-            attributes = (as_tensor(part.inner_edge_attr), as_tensor(part.halo_edge_attr))
+            inner, halo = as_tensor(part.inner_edge_attr), as_tensor(part.halo_edge_attr)
+            attributes = (inner.to(dtype), halo.to(dtype)) if inner.is_floating_point() else (inner, halo)
         send_rows = [as_tensor(part.send_rows[ends[q] : ends[q + 1]]) for q in range(transport.size)]
         whole = Edges(
             inner=Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), n),
@@ -116,15 +121,16 @@ class LocalGraph:
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``through`` [out, F] is what the
         result will be multiplied by: samplers that go by the size of rows take it into account. ``of`` = (y [n, G], W
         [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask. ``only``
-        (int64 [m], e.g. `read`): make these rows alone, [m, F].
+        (int64 [m], each once, e.g. `read`): make these rows alone, [m, F].
         """
         self._check_rows(x)
+        self._check_only(only)
         if not self.reading.parts(only, self.edges):
             return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
-            every = self._once(f"aggregate {norm}", lambda: exchange.aggregate(self, x, norm, site, exact=True))
-            return take(every, only)
+            make = partial(exchange.aggregate, self, x, norm, site, exact=True)
+            return take(self._lent(f"aggregate {norm}", make), only)
         if not self.training:
             return exchange.aggregate(self, x, norm, site, exact=True, only=only)
         narrowed = None if of is None else self._late(of[0])
@@ -162,8 +168,10 @@ class LocalGraph:
         self._check_rows(x)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
-            rows, picked = self._fixed_halo(site), self.edges.picked
-            return rows if picked is None else torch.cat([x, rows[self.num_inner + picked]])
+            picked = self.edges.picked
+            if picked is None:
+                return self._lent("halo", partial(exchange.halo, self, x, site, exact=True))
+            return torch.cat([x, self._fixed_halo(site)[self.num_inner + picked]])
         if not self.training:
             return exchange.halo(self, x, site, exact=True)
         late = self._late(x)
@@ -222,10 +230,15 @@ class LocalGraph:
 
         It is therefore the same for any number of workers, and the same at the owner and at every reader of a row.
         Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
+        Outside training nothing is dropped.
         """
+        self._check_rows(x)
+        if not 0 <= p < 1:
+            raise InputError(f"dropout must be at least 0 and below 1, not {p}")
+        p = p if self.training else 0.0
         mask = self._next_mask(p)
         cached = self.features is not None and self.is_fixed(x)
-        if not (p and self.training and (self.policy.forward.mixes_steps or cached)):
+        if not (p and (self.policy.forward.mixes_steps or cached)):
             return exchange.dropout(x, self.nodes, mask.stream(self.step), p, relu)
         after, before = exchange.dropout_both(x, self.nodes, mask.stream(self.step), p, relu)
         self._dropped[after] = Dropped(before, mask)
@@ -323,7 +336,8 @@ class LocalGraph:
 
     def fix(self, x: Rows) -> Rows:
         """Declares rows that never change (the input features); returns them."""
-        self._fixed, self._fixed_results = x, {}
+        self._fixed, self._fixed_results, self._versions, self._copied = x, {}, {}, set()
+        self._fixed_version = x._version if isinstance(x, Tensor) else 0
         return x
 
     def reads_only(self, rows: Tensor, share: float) -> None:
@@ -335,8 +349,10 @@ class LocalGraph:
             self.wires.near = self.reading.declare(rows, share)
 
     def is_fixed(self, x: Tensor) -> bool:
-        """Whether x never changes, so that what is made of it alone can be kept."""
-        return x is self._fixed and (self.savings.aggregate_once or self.features is not None)
+        """Whether x never changes, so that what is made of it alone can be kept. (Somebody may change it in place.)"""
+        if x is not self._fixed or x._version != self._fixed_version:
+            return False
+        return self.savings.aggregate_once or self.features is not None
 
     @property
     def keeps_sparse(self) -> bool:
@@ -404,7 +420,7 @@ class LocalGraph:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
         fixed = self._fixed
         assert isinstance(fixed, Tensor), "rows are declared by `fix` before they are read"
-        return self._once("halo", lambda: exchange.halo(self, fixed, site, exact=True))
+        return self._once("halo", partial(exchange.halo, self, fixed, site, exact=True))
 
     def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Blocks that never change are put into one, in bf16, once per run."""
@@ -428,6 +444,7 @@ class LocalGraph:
         return halo.dropout(self.whole.halo_nodes, stream, p)
 
     def _next_site(self) -> int:
+        _check_forward()
         self._drawn()
         self._sites += 1
         return self._sites - 1
@@ -439,13 +456,26 @@ class LocalGraph:
         return self._edges
 
     def _next_mask(self, p: float) -> exchange.Mask:
+        _check_forward()
         self._dropouts += 1
         return exchange.Mask(self.seed, self._dropouts, p)
 
     def _once(self, what: str, make: Callable[[], T]) -> T:
+        """What is made of rows that never change, made once per run."""
         if what not in self._fixed_results:
-            self._fixed_results[what] = make()
+            with torch.inference_mode(False):  # or it could not be used to train with afterwards
+                self._fixed_results[what] = made = make()
+            self._versions[what] = made._version if isinstance(made, Tensor) else 0
         return self._fixed_results[what]
+
+    def _lent(self, what: str, make: Callable[[], Tensor]) -> Tensor:
+        """The same, for a model. If that writes to it in place, it is made anew, and copies are lent from then on."""
+        kept = self._once(what, make)
+        if what not in self._copied and kept._version != self._versions[what]:
+            self._copied.add(what)
+            del self._fixed_results[what]
+            kept = self._once(what, make)
+        return kept.clone() if what in self._copied else kept
 
     def _check_rows(self, x: Tensor) -> None:
         if x.dim() != 2 or len(x) != self.num_inner:
@@ -453,6 +483,19 @@ class LocalGraph:
                 f"rows of shape {tuple(x.shape)} were given to a graph with {self.num_inner} inner nodes: "
                 f"pass this worker's inner rows, [{self.num_inner}, features]"
             )
+        if x.dtype not in kernels.DTYPES:
+            raise InputError(f"rows of {x.dtype} were given: pass float32, float64 or bfloat16")
+
+    def _check_only(self, only: Tensor | None) -> None:
+        """The kernels trust them; those that are `read` were made here."""
+        if only is None or only is self.read:
+            return
+        if only.dtype != torch.int64 or only.dim() != 1:
+            raise InputError("only= takes numbers of rows, int64 [m]; of a mask they are mask.nonzero().flatten()")
+        if len(only) and not 0 <= int(only.min()) <= int(only.max()) < self.num_inner:
+            raise InputError(f"only= takes rows 0 to {self.num_inner - 1}, not {int(only.min())} to {int(only.max())}")
+        if len(only) != int(only.new_zeros(self.num_inner, dtype=torch.bool).index_fill_(0, only, True).sum()):
+            raise InputError("only= takes each row once: some are there twice")
 
     def __repr__(self) -> str:
         who = f"worker {self.transport.rank} of {self.transport.size}"
@@ -460,8 +503,14 @@ class LocalGraph:
         return f"LocalGraph({who}: {self.whole.num_inner} inner, {self.whole.num_halo} halo nodes, {edges} edges)"
 
 
+def _check_forward() -> None:
+    """Sites and masks are numbered in the order of the forward pass; a second one would be given others."""
+    if torch._C._current_graph_task_id() >= 0:
+        raise InputError("the graph was called in a backward pass: activation checkpoints must leave its calls out")
+
+
 def as_tensor(array: np.ndarray) -> Tensor:
-    """The array's memory as a tensor. Memory-mapped files are read-only, and nothing here writes to them."""
+    """The array's memory as a tensor. Most memory-mapped files are read-only, and nothing here writes to them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))

@@ -111,10 +111,10 @@ class GATConv(nn.Module):
             rows = graph.linear(graph.halo(x), self.weight)
         else:
             rows = graph.halo(graph.linear(x, self.weight))
-        by_head = rows.view(len(rows), self.heads, -1)
+        by_head = rows.unflatten(1, (self.heads, -1))
         target = (by_head[: graph.num_inner] * self.target).sum(-1)
         source = (by_head * self.source).sum(-1)
         out = graph.attend(target, source, rows, self.slope)
         if not self.concat:
-            out = out.view(len(out), self.heads, -1).mean(1)
+            out = out.unflatten(1, (self.heads, -1)).mean(1)
         return take(out, only) + self.bias

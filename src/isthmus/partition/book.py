@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from isthmus.graph.graph import SparseRows
 
 FORMAT = "isthmus-parts"
 VERSION = 1
-HEADERS = (
-    threading.Lock()
-)  # numpy reads them with ast, which fails in two threads of Python 3.11 (workers may be threads)
+HEADERS = threading.Lock()  # numpy reads them with ast, which fails in two threads of Python 3.11, as workers may be
+HANDED_OUT = {f"{name}.npy" for name in ("x", "y", "train_mask", "val_mask", "test_mask", "degree", "nodes")}
 MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
 _MEND = f"copy the folder again, or {_AGAIN}"
@@ -220,10 +219,10 @@ class Book:
             with HEADERS, path.open("rb") as file:
                 np.lib.format.read_magic(file)
                 empty = 0 in np.lib.format.read_array_header_1_0(file)[0]
+            # An empty file maps to nothing. Who writes in place to what models are given writes to a copy of his own.
+            mode: Literal["r", "c"] | None = None if empty else "c" if name in HANDED_OUT else "r"
             with HEADERS:
-                return np.load(
-                    path, mmap_mode=None if empty else "r", allow_pickle=False
-                )  # an empty file maps to nothing
+                return np.load(path, mmap_mode=mode, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is not a readable array ({error}): {_AGAIN}") from error
 

@@ -127,8 +127,9 @@ class Drawing:
             sizes = self._measure.share(self.scene.whole.links, self.scene.transport)
             self._measure = None
             self.known.append(sizes)
-            # A graph is drawn from what was known `delay` steps before its use.
-            needed = [at for at, other in enumerate(self.known) if other.since <= sizes.since - self.delay]
+            # A graph is drawn from what was known `delay` steps before its use; and one that was used `delay` steps
+            # ago is drawn again if the run is resumed now, for gradients that are still under way.
+            needed = [at for at, other in enumerate(self.known) if other.since < sizes.since - 2 * self.delay]
             self.known = self.known[needed[-1] if needed else 0 :]
 
     def _prepare(self, step: int) -> None:
