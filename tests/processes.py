@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,6 +26,19 @@ def workers_of(pid: int) -> list[int]:
 
 def steps_of(run: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
+
+
+def reached(run: Path, step: int) -> bool:
+    """Whether a run has written a checkpoint of that step or a later one; old ones are removed soon."""
+    return max(steps_of(run), default=0) >= step
+
+
+def free_port() -> int:
+    """A port that nobody has, and that the system gives to no outgoing connection."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def until(condition, seconds: float = 120.0) -> None:

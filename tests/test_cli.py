@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from graphs import community_graph, cut, npz
+from processes import alive, free_port, reached, started, until, workers_of
 from safetensors.torch import load_file
 
 from isthmus import cli
@@ -181,34 +181,18 @@ def test_damaged_part_of_one_worker(isthmus, tmp_path):
         assert "part-1/x.npy is corrupt" in complaint
 
 
-def started(parts: Path, out: Path, *options: str, **how) -> subprocess.Popen:
-    command = [sys.executable, "-m", "isthmus", "train", str(parts), "--hidden", "8", "--eval-every", "5", "--quiet"]
-    return subprocess.Popen([*command, "--out", str(out), *options], stderr=subprocess.PIPE, text=True, **how)
-
-
-def workers_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def until(condition, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
 def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
-    run = started(book.folder, tmp_path / "broken", "--steps", "100000", "--restarts", "0")
-    until(lambda: (tmp_path / "broken/checkpoints/step-10").exists())
+    run = started(book.folder, tmp_path / "broken", "--eval-every", "5", "--steps", "100000", "--restarts", "0")
+    until(lambda: reached(tmp_path / "broken", 10))
     workers = workers_of(run.pid)
     assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
     complaint = run.communicate(timeout=30)[1]
     assert run.returncode == 3
     assert "worker 1 was ended by SIGKILL; with --resume the run goes on from step" in complaint
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
+    until(lambda: not alive(workers), 60)
     newest = max(int(path.name[5:]) for path in (tmp_path / "broken/checkpoints").glob("step-*"))
     steps = str(newest + 20)
     options = ("--hidden", "8", "--eval-every", "5", "--quiet", "--steps", steps)
@@ -221,12 +205,12 @@ def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
 def test_workers_end_with_their_starter(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
-    run = started(book.folder, tmp_path / "run", "--steps", "100000")
-    until(lambda: (tmp_path / "run/checkpoints/step-5").exists())
+    run = started(book.folder, tmp_path / "run", "--eval-every", "5", "--steps", "100000")
+    until(lambda: reached(tmp_path / "run", 5))
     workers = workers_of(run.pid)
     run.kill()
     run.communicate(timeout=30)
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20)
+    until(lambda: not alive(workers), 60)
 
 
 def test_torchrun_joins(tmp_path):
@@ -257,14 +241,6 @@ def test_absent_worker_is_named_within_the_timeout(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **place})
     assert done.returncode == 3
     assert "worker 1 of 2 did not arrive" in done.stderr
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_doctor(isthmus, monkeypatch):

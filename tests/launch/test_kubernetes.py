@@ -6,14 +6,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from graphs import community_graph, cut
-from processes import steps_of, until
+from processes import free_port, reached, steps_of, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 SHORT = ("--hidden", "8", "--eval-every", "5", "--quiet", "--threads", "1")
@@ -43,8 +42,7 @@ def pods(manifest: dict[str, dict], data: Path, *more: str) -> list[subprocess.P
     (container,) = job["template"]["spec"]["containers"]
     assert container["command"][0] == "isthmus"
     command = [re.sub("^/data", str(data), word) for word in container["command"]]
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     return [
         subprocess.Popen(
             [sys.executable, "-m", *command, *SHORT, *more],
@@ -83,20 +81,20 @@ def test_pods_that_are_replaced_go_on(manifest, tmp_path):
     workers = manifest["Job"]["spec"]["completions"]
     cut(community_graph(), workers, "random", tmp_path).folder.rename(tmp_path / "parts")
     running = pods(manifest, tmp_path, "--steps", "1000000")
-    until(lambda: 5 in steps_of(tmp_path / "run"))
+    until(lambda: reached(tmp_path / "run", 5))
     os.kill(running[1].pid, signal.SIGKILL)
     assert sorted(status for status, _ in ended(running)) == [-signal.SIGKILL, *[3] * (workers - 1)]
-    reached = steps_of(tmp_path / "run")[-1]
-    replaced = pods(manifest, tmp_path, "--steps", str(reached + 5))
+    steps = steps_of(tmp_path / "run")[-1] + 5
+    replaced = pods(manifest, tmp_path, "--steps", str(steps))
     assert ended(replaced) == [(0, "")] * workers
-    assert json.loads((tmp_path / "run/summary.json").read_text())["steps"] == reached + 5
+    assert json.loads((tmp_path / "run/summary.json").read_text())["steps"] == steps
 
 
 def test_a_preempted_pod_ends_all_with_a_checkpoint(manifest, tmp_path):
     workers = manifest["Job"]["spec"]["completions"]
     cut(community_graph(), workers, "random", tmp_path).folder.rename(tmp_path / "parts")
     running = pods(manifest, tmp_path, "--steps", "1000000")
-    until(lambda: 5 in steps_of(tmp_path / "run"))
+    until(lambda: reached(tmp_path / "run", 5))
     os.kill(running[1].pid, signal.SIGTERM)
     results = ended(running)
     assert [status for status, _ in results] == [143] * workers

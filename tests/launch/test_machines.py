@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from graphs import community_graph, cut
+from processes import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "machines.md").read_text()
 SHORT = "--hidden 8 --steps 4 --eval-every 2 --quiet --json"
@@ -29,9 +29,7 @@ def summaries(said: str) -> list[dict]:
 
 def test_torchrun_on_two_machines(tmp_path):
     cut(community_graph(), 4, "random", tmp_path).folder.rename(tmp_path / "parts")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    machines = []
+    port, machines = str(free_port()), []
     for line in block("torchrun").splitlines():
         words = shlex.split(line.replace(" A ", " 127.0.0.1 ").replace("29500", port))
         assert words[0] == "torchrun"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from graphs import community_graph, cut
-from processes import alive, started, steps_of, until, workers_of
+from processes import alive, reached, started, steps_of, until, workers_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
 LONG = ("--steps", "1000000")
@@ -39,7 +39,7 @@ def test_late_signals_do_not_cut_the_end_short(tmp_path):
     """Whoever heard of the wish from another is ending when his own signal arrives; and some launchers send many."""
     book = cut(community_graph(), 2, "random", tmp_path)
     run = started(book.folder, tmp_path / "run", "--eval-every", "5", *LONG)
-    until(lambda: 5 in steps_of(tmp_path / "run"))
+    until(lambda: reached(tmp_path / "run", 5))
     children = workers_of(run.pid)
     os.kill(run.pid, signal.SIGTERM)
     while run.poll() is None:
@@ -68,12 +68,12 @@ def test_torchrun_restarts_and_preempts(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
     run = started(book.folder, tmp_path / "run", "--eval-every", "5", *LONG, launcher=torchrun)
-    until(lambda: 5 in steps_of(tmp_path / "run"))
+    until(lambda: reached(tmp_path / "run", 5))
     children = workers_of(run.pid)
     os.kill(children[0], signal.SIGKILL)
     until(lambda: not alive(children))
-    reached = steps_of(tmp_path / "run")[-1]
-    until(lambda: steps_of(tmp_path / "run")[-1] > reached)
+    before = steps_of(tmp_path / "run")[-1]
+    until(lambda: reached(tmp_path / "run", before + 1))
     children = workers_of(run.pid)
     os.kill(run.pid, signal.SIGTERM)
     complaint = run.communicate(timeout=60)[1]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from graphs import community_graph, cut
-from processes import steps_of, until
+from processes import reached, steps_of, until
 from safetensors.torch import load_file
 
 from isthmus.engine import TrainConfig
@@ -60,13 +60,24 @@ def parent(pid: int) -> int:
 
 @contextmanager
 def meanwhile(act):
-    """Something that happens while a run is under way."""
-    thread = threading.Thread(target=act)
+    """Something that happens while a run is under way, and if it fails, ends that."""
+    failed = []
+
+    def acting():
+        try:
+            act()
+        except BaseException as error:
+            failed.append(error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=acting)
     thread.start()
     try:
         yield
     finally:
         thread.join(timeout=120)
+        if failed:
+            raise failed[0]
 
 
 def test_the_same_bits_as_on_this_machine(cluster, tmp_path):
@@ -90,11 +101,11 @@ def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
         before = workers_of(run)
         os.kill(which(before), signal.SIGKILL)
         until(lambda: len(after := workers_of(run)) == 2 and not set(after.values()) & set(before.values()))
-        reached = steps_of(run)[-1]  # by those that are gone: they may have got on until they were killed
-        until(lambda: steps_of(run)[-1] > reached)
+        last = steps_of(run)[-1]  # by those that are gone: they may have got on until they were killed
+        until(lambda: reached(run, last + 1))
 
     def trouble():
-        until(lambda: 4 in steps_of(run))
+        until(lambda: reached(run, 4))
         killed(lambda workers: workers[1])
         killed(lambda workers: parent(workers[0]))  # the actor; its worker ends with it
         os.kill(os.getpid(), signal.SIGTERM)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from graphs import community_graph, cut
-from processes import contents, started, steps_of
+from processes import contents, free_port, started, steps_of
 from safetensors.torch import load_file
 
 from isthmus import cli
@@ -149,12 +149,6 @@ def test_resume_takes_the_workers_that_the_run_had(tmp_path, isthmus):
     assert steps_of(out)[-1] == 4
     refused(isthmus(*options, "--workers", 3, "--steps", 6, "--resume"), "2 parts but 3 workers")
     refused(isthmus(*options, "--restarts", -1), "restarts must be at least 0")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_others_that_do_not_answer(tmp_path):

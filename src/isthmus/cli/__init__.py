@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -22,6 +23,9 @@ __all__ = ["app", "comparing", "cutting", "main", "network", "planning", "tellin
 def main() -> None:
     """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 or 143 stopped by a signal."""
     use_huge_pages()
+    joined = "RANK" in os.environ or "SLURM_PROCID" in os.environ
+    if not joined:  # SIGTERM ends a process without a word to its context managers, unless it raises
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
         status = 0
@@ -37,9 +41,10 @@ def main() -> None:
         err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         status = 2 if isinstance(error, InputError) else 3
     except OSError as error:
-        err.print(f"[red]error:[/] {escape(str(error))}: check that path, its permissions and the free space")
+        advice = "check that path, its permissions and the free space"
+        err.print(f"[red]error:[/] {escape(str(error))}: {advice}", soft_wrap=True)
         status = 2
-    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+    if joined:
         leave(status)
     sys.exit(status)
 

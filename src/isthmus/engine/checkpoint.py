@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,8 +145,8 @@ def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
 
 def steps(run: Path) -> list[int]:
     """The steps of which there are checkpoints, ascending."""
-    folders = (run / "checkpoints").glob("step-*") if (run / "checkpoints").is_dir() else ()
-    return sorted(int(folder.name.removeprefix("step-")) for folder in folders)
+    names = [path.name for path in (run / "checkpoints").glob("step-*")] if (run / "checkpoints").is_dir() else []
+    return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-\d+", name))
 
 
 def _folder(run: Path, step: int) -> Path:

@@ -104,6 +104,14 @@ def workers_of(folder: Path) -> int:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): say how many with --workers") from error
 
 
+def steps_told(folder: Path) -> int | None:
+    """Of how many steps the summary of a run tells; None if it has none, as it ended before that was written."""
+    try:
+        return int(json.loads((folder / "summary.json").read_text())["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def without_nan(content: Any) -> Any:
     """Content as json can hold it: a score that does not exist is null."""
     if isinstance(content, dict):

@@ -27,6 +27,7 @@ from isthmus.engine.record import (
     memory_peak_bytes,
     over_workers,
     probed_errors,
+    steps_told,
     without_nan,
 )
 from isthmus.engine.setup import set_up
@@ -136,16 +137,17 @@ class _Run:
         if self.out is None:
             raise InputError("--resume needs the run's folder: give --out RUN")
         first, size = self.transport.rank == 0, self.transport.size
-        step = torch.tensor([checkpoint.newest(self.out, self.note) if first else 0])
-        self.transport.all_reduce(step, Where("checkpoint", "reduce", 0))
-        self.progress, self.best, before = checkpoint.restore(
-            self.out, int(step), self.model, self.optimizer, self.identity
-        )
-        if self.progress.step >= self.config.steps:
+        found = torch.zeros(2, dtype=torch.int64)
+        if first:
+            newest = checkpoint.newest(self.out, self.note)
+            found = torch.tensor([newest, int(steps_told(self.out) == newest)])
+        step, told = self.transport.all_reduce(found, Where("checkpoint", "reduce", 0)).tolist()
+        self.progress, self.best, before = checkpoint.restore(self.out, step, self.model, self.optimizer, self.identity)
+        if told and self.progress.step >= self.config.steps:
             raise InputError(
                 f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
             )
-        if self.out_of_patience:
+        if told and self.out_of_patience:
             raise InputError(
                 f"{self.out} ended at step {self.progress.step}, {self.progress.waited} evaluations after its best: "
                 "give more --patience to go on with it"

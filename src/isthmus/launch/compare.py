@@ -16,11 +16,12 @@ from typing import Any
 
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import check_writable, write_json
-from isthmus.errors import InputError, WorkerError
+from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch import local
 from isthmus.launch.entries import Entry, turns
 from isthmus.launch.job import Job
 from isthmus.launch.place import detect
+from isthmus.launch.start import forget_parts
 from isthmus.partition import Book, is_parts_folder
 from isthmus.testbed import Testbed, bits_per_second, measure, tools, written
 
@@ -103,6 +104,8 @@ def _runs(asked: Plan, book: Book, folder: Path, testbed: Testbed | None, tell: 
         job = Job("train", str(book.folder), config, str(run), False, asked.threads, asked.timeout, quiet=True)
         try:
             summary = local.start(job, book.num_parts, testbed)
+        except Stopped as end:
+            raise Stopped(f"stopped during {title}: --resume does it anew, and those after it", end.status) from end
         except (InputError, WorkerError) as error:
             run.mkdir(parents=True, exist_ok=True)
             write_json(run / "failed.json", {"error": str(error)})
@@ -122,14 +125,17 @@ def _turns(asked: Plan, folder: Path) -> Iterator[tuple[int, Entry, Path]]:
 
 
 def _finished(run: Path, linked: bool) -> bool:
-    summary = run / "summary.json"
-    return summary.exists() and (not linked or "link" in json.loads(summary.read_text()))
+    try:
+        summary = json.loads((run / "summary.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return not linked or "link" in summary
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
     if resume and not (folder / ASKED).exists():
         raise InputError(f"{folder} holds no comparison to resume: leave --resume out, or give the comparison's --out")
-    if not resume and folder.is_dir() and any(folder.iterdir()):
+    if not resume and folder.is_dir() and {path.name for path in folder.iterdir()} - {"parts"}:
         again = ", or --resume to go on with it" if (folder / ASKED).exists() else ""
         raise InputError(f"{folder} is not empty: give another --out{again}")
     check_writable(folder)
@@ -138,6 +144,8 @@ def _check_folder(folder: Path, resume: bool) -> None:
 def _parts(asked: Plan, source: str, folder: Path, cut: Cut | None) -> Book:
     """The parts that all runs share: the source itself, or those made of it inside the folder, once."""
     parts = Path(source) if cut is None or is_parts_folder(source) else folder / "parts"
+    if cut is not None and parts != Path(source) and not (folder / ASKED).exists():
+        forget_parts(parts)
     if cut is not None and not is_parts_folder(parts):
         cut(parts, asked.workers or DEFAULT_WORKERS)
     book = Book.read(parts)

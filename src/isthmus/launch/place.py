@@ -29,10 +29,14 @@ class Place:
 
 def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
     """The place that torchrun, Kubernetes or srun gave this process, or None if nobody did."""
-    if "RANK" in environ and "WORLD_SIZE" in environ:
-        return _torchrun(environ)
-    if "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        return _slurm(environ)
+    try:
+        if "RANK" in environ and "WORLD_SIZE" in environ:
+            return _torchrun(environ)
+        if "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+            return _slurm(environ)
+    except ValueError as error:
+        named = "RANK, WORLD_SIZE, MASTER_PORT or Slurm's variables"
+        raise InputError(f"one of {named} is no number ({error}): unset or correct it") from None
     return None
 
 
@@ -56,14 +60,15 @@ def _slurm(environ: Mapping[str, str]) -> Place:
     size = int(environ["SLURM_STEP_NUM_TASKS"])
     nodes = int(environ.get("SLURM_STEP_NUM_NODES", "1"))
     # Derived from the job, so that all its tasks know it and two jobs on one machine do not meet.
-    port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 20000
+    # Below the ports that the system gives to outgoing connections.
+    port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 12000
     restarted = int(environ.get("SLURM_RESTART_COUNT", "0")) > 0
     cores = environ.get("SLURM_CPUS_PER_TASK")
     return Place(
         int(environ["SLURM_PROCID"]),
         size,
-        first_host(hosts),
-        port,
+        environ.get("MASTER_ADDR") or first_host(hosts),
+        int(environ.get("MASTER_PORT", port)),
         -(-size // nodes),
         "srun",
         restarted,

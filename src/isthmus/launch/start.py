@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus.comm import Hub, Where
+from isthmus.comm import Hub, Transport, Where
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
@@ -111,6 +112,7 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
     try:
+        job = replace(job, out=_told(job.out, transport))
         if place.restarted:  # as worker 0 has it, should the others not see its folder
             resumed = torch.tensor([int(job.resume and place.rank == 0)])
             resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
@@ -121,19 +123,35 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         transport.close()
 
 
+def _told(out: str | None, transport: Transport) -> str | None:
+    """The run folder as worker 0 has it, who may have chosen it: whether there is one, all must know."""
+    letters = torch.tensor(list((out or "").encode()), dtype=torch.uint8)
+    return bytes(transport.all_gather(letters, Where("start", "reduce", 0, "ids"))[0].tolist()).decode() or None
+
+
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:
     """The parts folder: the source itself, or one made of it inside the run folder."""
     if given or cut is None:
         return str(Book.read(source).folder)  # what is no parts folder is refused
     folder = Path(str(job.out)) / "parts"
     if not (job.resume and is_parts_folder(folder)):
+        forget_parts(folder)
         cut(folder, count)
     return str(folder)
 
 
+def forget_parts(folder: Path) -> None:
+    """Removes those that a run cut for itself and then did not begin with."""
+    if is_parts_folder(folder):
+        shutil.rmtree(folder)
+
+
 def free_folder(base: Path) -> Path:
-    """The first of base/1, base/2, … that is not there yet."""
+    """A new folder, the first of base/1, base/2, … that was not there yet."""
     number = 1
-    while (base / str(number)).exists():
-        number += 1
-    return base / str(number)
+    while True:
+        try:
+            (base / str(number)).mkdir(parents=True)
+            return base / str(number)
+        except FileExistsError:
+            number += 1

@@ -38,7 +38,7 @@ def main() -> int:
     except Stopped as end:
         (answers / f"error-{place.rank}").write_text(str(end))
         return end.status
-    except Exception as error:  # mostly in a model of one's own: the starter shows it, once
+    except (Exception, SystemExit) as error:  # mostly in a model of one's own: the starter shows it, once
         (answers / f"trace-{place.rank}").write_text(traceback.format_exc())
         (answers / f"error-{place.rank}").write_text(f"worker {place.rank} raised {_described(error)}")
         return 1
@@ -47,7 +47,7 @@ def main() -> int:
             transport.close()
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     """Its first line, and the place in the code that somebody wrote here, not in what he installed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
