@@ -224,6 +224,21 @@ def test_torchrun_joins(tmp_path):
     assert [summary["workers"] for summary in summaries] == [2]
 
 
+def test_torchrun_without_a_folder(tmp_path):
+    """Worker 0 chooses one, and all write their share of its checkpoints."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "isthmus"]
+    arguments = ["train", str(book.folder), *QUICK, "--recipe", "pipegcn", "--timeout", "60"]
+    environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environ
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"summary.json", "worker-0.jsonl", "worker-1.jsonl"} <= {
+        path.name for path in (tmp_path / "runs/1").iterdir()
+    }
+
+
 def test_absent_worker_is_named_within_the_timeout(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
     place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

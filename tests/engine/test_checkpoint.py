@@ -221,6 +221,23 @@ def test_early_stop(tmp_path):
     assert summary["steps"] == summary["best_step"] + 3 * ASKED.eval_every
 
 
+def test_lost_before_its_summary(tmp_path):
+    """A run that has done all its steps, or lost its patience, is brought to its end; one that has ended is left."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    for name, config in (("all", ASKED), ("patience", replace(ASKED, steps=500, patience=3))):
+        out = tmp_path / name
+        told = run(book, config, out)[0].summary
+        with pytest.raises(InputError, match=r"give more --(steps|patience) to go on"):
+            run(book, config, out, resume=True)
+        (out / "summary.json").unlink()
+        (out / "checkpoints/step-2.bak").mkdir()  # somebody's own
+        again = run(book, config, out, resume=True)[0].summary
+        assert [again[key] for key in ("steps", "best_step", "test")] == [
+            told[key] for key in ("steps", "best_step", "test")
+        ]
+        assert (out / "summary.json").exists()
+
+
 def test_best_weights_are_returned(tmp_path):
     book = cut(community_graph(), 1, "random", tmp_path)
     result = run(book, replace(ASKED, steps=40, lr=0.3), tmp_path / "run")[0]

@@ -40,6 +40,15 @@ def test_srun():
     assert detect({**environ, "SLURM_JOB_ID": "772"}).port != found.port
     assert detect({**environ, "SLURM_RESTART_COUNT": "2"}).restarted
     assert (found.threads, detect({**environ, "SLURM_CPUS_PER_TASK": "6"}).threads) == (None, 6)
+    assert found.port < 32768  # the system gives higher ones to outgoing connections
+    elsewhere = detect({**environ, "MASTER_ADDR": "gpu04-ib", "MASTER_PORT": "31999"})
+    assert (elsewhere.host, elsewhere.port) == ("gpu04-ib", 31999)
+
+
+def test_no_number():
+    place = {"RANK": "a", "WORLD_SIZE": "2", "MASTER_ADDR": "a1", "MASTER_PORT": "29500"}
+    with pytest.raises(InputError, match=r"RANK, WORLD_SIZE.* is no number .*'a'"):
+        detect(place)
 
 
 def test_kubernetes():

@@ -19,6 +19,7 @@ from isthmus import cli
 from isthmus.comm.meet import meet
 from isthmus.engine.checkpoint import damage
 from isthmus.errors import WorkerError
+from isthmus.launch.start import free_folder
 
 QUICK = ("--hidden", "64", "--eval-every", "2", "--quiet")
 
@@ -201,3 +202,20 @@ def test_a_model_that_raises_is_shown_once_and_not_tried_again(tmp_path):
     assert "starting again" not in run.stderr
     last = run.stderr.strip().splitlines()[-1]
     assert last.startswith("error: worker 0 raised AttributeError: 'Net' object has no attribute 'first'")
+    (tmp_path / "models.py").write_text(RAISES.replace("return self.first(x)", "raise SystemExit(2)"))
+    run = subprocess.run([*command, "--out", "other"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 3
+    assert run.stderr.strip().splitlines()[-1].startswith("error: worker 0 raised SystemExit: 2 (models.py")
+
+
+def test_parts_of_a_run_that_did_not_begin_are_cut_anew(tmp_path, isthmus, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("train", "synthetic:flickr@0.01", *QUICK, "--steps", 2, "--workers", 1, "--out", "run")
+    refused(isthmus(*options, "--split", 7), "split 7 does not exist")
+    assert (tmp_path / "run/parts/book.json").exists()
+    assert isthmus(*options)[0] == 0
+    refused(isthmus(*options), "run holds an earlier run")
+
+
+def test_two_that_begin_at_once_have_folders_of_their_own(tmp_path):
+    assert [free_folder(tmp_path / "runs").name for _ in range(3)] == ["1", "2", "3"]
