@@ -152,6 +152,27 @@ def test_dropout_draws_the_same_bits(dtype, relu, p):
     assert got[3].isnan().any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropout_of_sparse_rows_is_that_of_dense_ones(dtype):
+    csr, nodes = random_csr(30, 45), torch.randint(2**40, (30,))
+    rows = kernels.SparseMatrix(csr, torch.randn(csr.num_edges, dtype=dtype))
+    got = kernels.dropout_stored(csr, rows.values, nodes, 2**63 + 5, 0.4)
+    assert torch.equal(got, twin.dropout_stored(csr, rows.values, nodes, 2**63 + 5, round(0.4 * 2**32), 1 / 0.6))
+    dense = kernels.dropout(rows.dense(), nodes, 2**63 + 5, 0.4)
+    torch.testing.assert_close(rows.dropout(nodes, 2**63 + 5, 0.4).dense(), dense)
+
+
+def test_what_is_stored_twice_is_summed():
+    twice = kernels.Csr(torch.tensor([0, 2, 3]), torch.tensor([1, 1, 0], dtype=torch.int32), 2)
+    rows = kernels.SparseMatrix(twice, torch.tensor([1.0, 2.0, 5.0]))
+    assert torch.equal(rows.dense(), rows @ torch.eye(2))
+
+
+def test_values_for_other_rows_are_refused():
+    with pytest.raises(ValueError, match="give one for each"):
+        kernels.scatter_add_rows(torch.zeros(9, 3), torch.arange(5, dtype=torch.int32), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_relu_and_dropout(dtype):
     out, grad, before, also = torch.randn(4, 70, 37).to(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from graphs import community_graph, cut, sparse_rows
 
 from isthmus.comm import Hub
-from isthmus.engine import TrainConfig
+from isthmus.engine import TrainConfig, train
 from isthmus.engine.step import train_step
 from isthmus.engine.views import Views
 from isthmus.local import Policy
@@ -74,3 +75,20 @@ def test_input_rows_cross_once(tmp_path, model, recipe, sparse):
     for step in rest:
         assert not step[0]
         assert step[1]
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_input_dropout_is_the_same_for_rows_that_are_kept_sparse(tmp_path, model):
+    """`vanilla` makes them dense and sends them at every step; `exact` keeps them sparse."""
+    graph = community_graph()
+    book = cut(replace(graph, x=sparse_rows(planted(graph) / 1e4)), 3, "metis", tmp_path)
+    shape = ModelConfig(model, hidden=8, dropout=0.5, input_dropout=0.4)
+    config = TrainConfig(shape, steps=4, eval_every=2, dtype="float64")
+
+    def work(transport, recipe):
+        lines: list = []
+        train(book, config, transport, policy=find(recipe).policy({}), watch=lines.append)
+        return [line["loss"] for line in lines]
+
+    vanilla, exact = (Hub(3).run(partial(work, recipe=recipe))[0] for recipe in ("vanilla", "exact"))
+    assert vanilla == pytest.approx(exact, rel=1e-12)

@@ -135,7 +135,7 @@ def dropout(
     is written to ``out``, contiguous and possibly x itself, if that is given; what relu alone makes of x, to
     ``before``.
     """
-    threshold, scale = min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
+    threshold, scale = _drops(p)
     lib = _core_for(x)
     if lib is None:
         if before is not None:
@@ -149,6 +149,29 @@ def dropout(
         *(_FLOAT[x.dtype](scale), int(relu), _ptr(out), _ptr(before), torch.get_num_threads()),
     )
     return out
+
+
+def dropout_stored(csr: Csr, values: Tensor, nodes: Tensor, stream: int, p: float) -> Tensor:
+    """`dropout` of sparse rows: value e is feature ``csr.indices[e]`` of its row.
+
+    Shapes: ``values`` [edges], ``nodes`` int64 [rows].
+    """
+    threshold, scale = _drops(p)
+    lib = _core_for(values)
+    if lib is None:
+        return twin.dropout_stored(csr, values, nodes, stream, threshold, scale)
+    values = values.contiguous()
+    out = torch.empty_like(values)
+    getattr(lib, f"dropout_stored_{_SUFFIX[values.dtype]}")(
+        *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(values), _ptr(nodes), ctypes.c_uint64(stream)),
+        *(ctypes.c_uint32(threshold), _FLOAT[values.dtype](scale), _ptr(out), torch.get_num_threads()),
+    )
+    return out
+
+
+def _drops(p: float) -> tuple[int, float]:
+    """Below which of 2³² random bits a feature is dropped, and by how much the others grow."""
+    return min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
 
 
 def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:

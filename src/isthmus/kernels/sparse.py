@@ -50,9 +50,8 @@ class SparseMatrix:
         return SparseMatrix(pattern, self.values[at])
 
     def dropout(self, nodes: Tensor, stream: int, p: float) -> SparseMatrix:
-        """Each stored value dropped with probability p, as a function of (stream, node, feature)."""
-        place = nodes[self.pattern.edge_rows] * self.pattern.num_cols + self.pattern.indices
-        dropped = replace(self, values=ops.dropout(self.values[:, None], place, stream, p)[:, 0])
+        """Each value dropped with probability p, as a function of (stream, node, feature); as of dense rows."""
+        dropped = replace(self, values=ops.dropout_stored(self.pattern, self.values, nodes, stream, p))
         dropped.__dict__["turned"] = self.turned  # the pattern is the same, and so is its transpose
         return dropped
 

@@ -59,6 +59,12 @@ def dropout(x: Tensor, nodes: Tensor, stream: int, threshold: int, scale: float,
     return torch.where(bits >= threshold, value * scale, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
+def dropout_stored(csr: Csr, values: Tensor, nodes: Tensor, stream: int, threshold: int, scale: float) -> Tensor:
+    key = _mix64(_signed(stream) + nodes * _signed(GOLDEN))[csr.edge_rows]
+    bits = _bits_of(key, csr.indices.long())
+    return torch.where(bits >= threshold, values * scale, torch.zeros((), dtype=values.dtype, device=values.device))
+
+
 def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
     return torch.where(out > 0, grad * scale, torch.zeros((), dtype=grad.dtype, device=grad.device))
 
@@ -224,9 +230,13 @@ def _code_places(bits: int, device: torch.device) -> Tensor:
 
 def _feature_bits(key: Tensor, width: int) -> Tensor:
     """32 random bits for each feature of the rows with these keys, as int64 [rows, width]."""
+    return _bits_of(key[:, None], torch.arange(width, device=key.device))
+
+
+def _bits_of(key: Tensor, feature: Tensor) -> Tensor:
+    """The bits of one feature each."""
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
-    feature = torch.arange(width, device=key.device) * (GOLDEN >> 32)
-    return _mix32((low[:, None] + feature) & 0xFFFFFFFF) ^ high[:, None]
+    return _mix32((low + feature * (GOLDEN >> 32)) & 0xFFFFFFFF) ^ high
 
 
 def _signed(value: int) -> int:

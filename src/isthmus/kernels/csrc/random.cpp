@@ -34,6 +34,20 @@ void dropout(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint
   });
 }
 
+// The same mask for rows of which only some features are stored: value e is feature indices[e] of its row.
+template <typename T>
+void dropout_stored(int64_t rows, const int64_t* indptr, const int32_t* indices, const T* values, const int64_t* nodes,
+                    uint64_t stream, uint32_t threshold, Wide<T> scale, T* out, int threads) {
+  for_each(rows, threads, [=](int64_t i) {
+    const uint64_t key = key_of(stream, nodes[i]);
+    const uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    for (int64_t e = indptr[i]; e < indptr[i + 1]; ++e) {
+      const bool kept = feature_bits(low, high, (uint32_t)indices[e]) >= threshold;
+      narrow(kept ? widen(values[e]) * scale : Wide<T>(0), out[e]);
+    }
+  });
+}
+
 // Gradient of relu followed by dropout, from what came out: only a kept, positive feature is above zero.
 template <typename T>
 void kept_positive(int64_t count, const T* out, const T* grad, Wide<T> scale, T* to, int threads) {
@@ -59,6 +73,11 @@ void both_positive(int64_t count, const T* out, const T* grad, Wide<T> scale, co
                                     uint32_t threshold, isthmus::Wide<T> scale, int relu, T* out, T* before,           \
                                     int threads) {                                                                     \
     isthmus::dropout<T>(rows, width, x, nodes, stream, threshold, scale, relu != 0, out, before, threads);             \
+  }                                                                                                                    \
+  ISTHMUS_API void dropout_stored_##SUFFIX(int64_t rows, const int64_t* indptr, const int32_t* indices,                \
+                                           const T* values, const int64_t* nodes, uint64_t stream, uint32_t threshold, \
+                                           isthmus::Wide<T> scale, T* out, int threads) {                              \
+    isthmus::dropout_stored<T>(rows, indptr, indices, values, nodes, stream, threshold, scale, out, threads);          \
   }                                                                                                                    \
   ISTHMUS_API void kept_positive_##SUFFIX(int64_t count, const T* out, const T* grad, isthmus::Wide<T> scale, T* to,   \
                                           int threads) {                                                               \
