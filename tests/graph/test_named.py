@@ -138,6 +138,17 @@ def test_pyg_data_with_sparse_features():
     assert graph.x.data.tolist() == list(range(1, 12))
 
 
+def test_pyg_edge_weights_are_edge_attributes():
+    torch = pytest.importorskip("torch")
+    weight = torch.arange(data().edge_index.shape[1]).bfloat16()
+    graph = from_pyg(data(edge_weight=weight))
+    assert graph.edge_attr.tolist() == from_pyg(data(edge_attr=weight)).edge_attr.tolist()
+    both = from_pyg(data(edge_weight=weight, edge_attr=weight + 1, edge_type=weight))
+    assert both.edge_attr.tolist() == (graph.edge_attr + 1).tolist()
+    assert "edge_weight is not read" in both.notes[0]
+    assert "edge_type is not read" in both.notes[1]
+
+
 def test_bad_pyg_data():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match=r"no train_mask, val_mask, test_mask: .*RandomNodeSplit"):

@@ -73,7 +73,7 @@ def test_mends_self_loops_and_duplicates_and_says_so(saved):
     edges = fields()["edge_index"]
     graph = load(saved(edge_index=np.concatenate([edges, edges[:, :4], [[3, 4], [3, 4]]], axis=1)))
     assert neighbours(graph) == RING
-    assert graph.notes == ("4 duplicate edges merged", "2 self loops dropped (models add their own)")
+    assert graph.notes == ("4 duplicate edges merged", "2 self loops dropped (gcn and gat add their own)")
 
 
 def test_duplicates_in_either_direction(saved):
@@ -84,7 +84,7 @@ def test_duplicates_in_either_direction(saved):
     assert graph.notes == (
         "reverses added: 8 edges given, 10 in both directions",
         "2 duplicate edges merged (an edge and its reverse are the same)",
-        "1 self loops dropped (models add their own)",
+        "1 self loops dropped (gcn and gat add their own)",
     )
 
 

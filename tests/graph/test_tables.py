@@ -78,7 +78,38 @@ def test_boolean_splits_label_sets_and_edge_attributes(folder):
     assert graph.edge_attr.tolist() == (10 * graph.indices + target + 0.5).tolist()
 
 
+def test_ids_with_leading_zeros_are_words_where_others_are(folder):
+    """Each column alone looks like numbers or not; together they name the same nodes."""
+    nodes = "id,label,split,f\n1,0,train,1\n01,1,val,2\nA,0,test,3\n"
+    graph = load(folder("src,dst\n01,A\nA,01\n", nodes))
+    assert neighbours(graph) == [[], [2], [1]]
+    with pytest.raises(InputError, match=r"src 007 is no id of nodes.csv"):
+        load(folder("src,dst\n007,A\nA,007\n", nodes))
+
+
+def test_whole_numbers_stay_what_they_are(folder):
+    """Seconds since 1970 do not fit into float32; classes may be written as 1.0, as they are where some are missing."""
+    nodes = NODES.replace("1,1,train", "1,1.0,train").replace("4,1,test", "4,1.,test")
+    edges = "src,dst,time\n" + "".join(f"{a},{b},17000000{a}{b}\n{b},{a},17000000{a}{b}\n" for a, b in PAIRS)
+    graph = load(folder(edges, nodes))
+    assert graph.y.tolist() == fields()["y"].tolist()
+    assert graph.edge_attr.dtype == np.float64
+    assert sorted(set(graph.edge_attr.tolist())) == sorted(float(f"17000000{a}{b}") for a, b in PAIRS)
+
+
 BAD = [
+    (EDGES, NODES.replace("label", "label,label_0").replace("0,train", "0,1,train"), "is the column label a feature"),
+    (EDGES, NODES.replace("id,", "ID,"), "is the column ID a feature. rename it to id"),
+    (EDGES, NODES.replace("f0", "train"), "is the column train a feature. rename or drop it"),
+    (EDGES, NODES.replace("f0", ""), "a column without a name, as pandas writes an index"),
+    (
+        EDGES.replace("src,dst", "src,dst,Unnamed: 0").replace("\n", ",0\n")[:-3],
+        NODES,
+        "edges.csv has a column without",
+    ),
+    (EDGES, NODES.replace("2,2,val", "2,--1,val"), "label '--1' is not a class number"),
+    (EDGES, NODES.replace("2,2,val", f"2,{10**30},val"), "000' is not a class number"),
+    (EDGES, NODES.replace("0,0,train", '"0\n",0,train'), "write every row in one line|cells"),
     (EDGES, NODES.replace("4,5", "4,tall"), r"nodes.csv line 4, column 'f1': 'tall' is not a number"),
     (EDGES, NODES.replace("4,5", "4,"), r"nodes.csv line 4, column 'f1': '' is not a number"),
     (EDGES, NODES.replace("4,5", "4"), r"nodes.csv line 4 has 4 cells instead of 5"),

@@ -182,3 +182,27 @@ def test_after_inference_mode(tmp_path):
             worker.predict(net)
         out = net(worker.graph, worker.x)
         assert worker.step(cross_entropy(out[worker.train_mask], worker.y[worker.train_mask])) > 0
+
+
+def test_a_model_that_takes_more_than_the_graph(tmp_path):
+    """In evaluation, too, it is called as its loop calls it; attributes have the worker's dtype."""
+
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(10, 4).double()
+
+        def forward(self, x, graph, weight=None):
+            (source, target), rows = graph.edge_index, graph.halo(self.last(x))
+            messages = rows[source] if weight is None else rows[source] * weight[:, :1]
+            return messages.new_zeros(graph.num_inner, 4).index_add_(0, target, messages)
+
+    net = Weighted()
+    with alone(community_graph(), tmp_path) as worker:
+        assert worker.graph.edge_attr.dtype == torch.float64
+        said = worker.predict(net, lambda graph, x: net(x, graph, graph.edge_attr))
+        assert torch.equal(said, net(worker.x, worker.graph, worker.graph.edge_attr))
+        mask = worker.test_mask
+        right = float((said.argmax(1) == worker.y)[mask].double().mean())
+        found = worker.evaluate(net, lambda graph, x: net(x, graph, graph.edge_attr))["test"]
+        assert found == pytest.approx(right)

@@ -96,6 +96,49 @@ def test_norms_over_all_nodes_are_refused(model):
         distribute(model())
 
 
+class Doubled(pyg.GCNConv):
+    def message(self, x_j, edge_weight):
+        return 2 * super().message(x_j, edge_weight)
+
+
+class Rows(pyg.MessagePassing):
+    """Somebody's own, which knows of one kind of rows only."""
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x, size=(x.size(0), x.size(0)))
+
+
+@pytest.mark.parametrize(
+    ("conv", "words"),
+    [
+        (lambda: pyg.ChebConv(10, 4, 2), "ChebConv takes no pair of rows"),
+        (lambda: Doubled(10, 4), "Doubled takes no pair of rows"),
+        (lambda: Rows(), "Rows takes no pair of rows .*'tuple' object"),
+        (lambda: pyg.SAGEConv(10, 4, flow="target_to_source"), "against the edges"),
+        (lambda: pyg.SAGEConv(10, 4, aggr="lstm"), "by the order of the edges"),
+        (lambda: pyg.GCNConv(10, 4, aggr="max"), "its usual norm"),
+        (lambda: pyg.GCNConv(10, 4, flow="target_to_source"), "its usual norm"),
+    ],
+)
+def test_convolutions_that_would_do_something_else_are_refused(tmp_path, conv, words):
+    local = LocalGraph.from_part(cut(community_graph(), 1, "random", tmp_path).part(0), Hub(1).transport(0), True)
+    with pytest.raises(InputError, match=words):
+        distribute(conv().double())(torch.randn(local.num_inner, 10).double(), local)
+
+
+def test_layers_of_unknown_width_are_refused():
+    with pytest.raises(InputError, match="instead of -1"):
+        distribute(pyg.GraphSAGE(-1, 8, 2, 4))
+
+
+def test_by_name(tmp_path):
+    """A model may be called with names for its arguments."""
+    local = LocalGraph.from_part(cut(community_graph(), 1, "random", tmp_path).part(0), Hub(1).transport(0), True)
+    model, x = distribute(pyg.GraphSAGE(10, 8, 2, 4).double()), torch.randn(local.num_inner, 10).double()
+    assert torch.equal(model(x=x, edge_index=local), model(local, x))
+    assert torch.equal(model(x, edge_index=local), model(local, x))
+
+
 @pytest.mark.parametrize("options", [{"improved": True}, {"add_self_loops": False}, {"normalize": False}])
 def test_other_norms_of_gcn_are_refused(tmp_path, options):
     graph, conv = community_graph(), distribute(pyg.GCNConv(10, 4, **options).double())

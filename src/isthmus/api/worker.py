@@ -18,7 +18,7 @@ from isthmus.comm import Transport, Where
 from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.record import over_workers
-from isthmus.engine.step import evaluate, predict, sum_gradients
+from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
@@ -158,15 +158,18 @@ class Worker:
         self.graph.begin(self.steps)
         return total
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """The exact scores of train, val and test nodes over all workers; NaN where there are no such nodes."""
-        return self._in_evaluation(
-            model, lambda: evaluate(model, self._views, self._metric, self.steps, self.transport)
-        )
+    def evaluate(self, model: nn.Module, call: Call | None = None) -> dict[str, float]:
+        """The exact scores of train, val and test nodes over all workers; NaN where there are no such nodes.
 
-    def predict(self, model: nn.Module) -> Tensor:
+        A model that takes more than the graph and x is called by ``call``, e.g. ``lambda graph, x: model(x, graph,
+        graph.edge_attr)``.
+        """
+        about = (self._metric, self.steps, self.transport, call)
+        return self._in_evaluation(model, lambda: evaluate(model, self._views, *about))
+
+    def predict(self, model: nn.Module, call: Call | None = None) -> Tensor:
         """What the model says of this worker's nodes, from fresh rows of all its neighbours, [n, C]."""
-        return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps))
+        return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps, call))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +14,8 @@ from isthmus.engine.task import loss_sum, score
 from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
+
+Call = Callable[[LocalGraph, Any], Tensor]
 
 
 def train_step(
@@ -79,18 +84,20 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
 
 
 @torch.no_grad()
-def predict(model: nn.Module, view: View, step: int) -> Tensor:
-    """Logits of this worker's nodes, [n, C]."""
+def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -> Tensor:
+    """Logits of this worker's nodes, [n, C]: ``model(graph, x)``, or what ``call`` makes of (graph, x) with it."""
     model.eval()
     view.graph.begin(step, training=False)
-    return model(view.graph, view.data.x)
+    return (call or model)(view.graph, view.data.x)
 
 
-def evaluate(model: nn.Module, views: Views, metric: str, step: int, transport: Transport) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, views: Views, metric: str, step: int, transport: Transport, call: Call | None = None
+) -> dict[str, float]:
     """The score of every split over all workers' nodes; no process ever sees more than its part."""
     scores = {}
     for view in views.scored:
-        logits = predict(model, view, step)
+        logits = predict(model, view, step, call)
         for split in view.scores:
             mask = view.data.masks[split]
             where = Where(f"score of {split}", "reduce", step, "weights")

@@ -66,6 +66,11 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
     if edges.ndim != 2 or len(edges) != 2:
         raise InputError(f"{name}: edge_index has shape {list(edges.shape)}, expected [2, E]: transpose it")
     attr, kind = getattr(data, "edge_attr", None), getattr(data, "node_type", None)
+    if (weight := getattr(data, "edge_weight", None)) is not None:
+        notes += ("edge_weight is not read, since there is edge_attr",) if attr is not None else ()
+        attr = weight if attr is None else attr
+    if getattr(data, "edge_type", None) is not None:
+        notes += ("edge_type is not read: put it into edge_attr",)
     return RawGraph(
         edges[0], edges[1], _rows(data.x), _array(data.y), train, val, test, name,
         edge_attr=None if attr is None else _array(attr), node_type=None if kind is None else _array(kind), notes=notes,
@@ -91,6 +96,8 @@ def read_pyg(name: str, roots: list[Path]) -> RawGraph:
 
 
 def _array(tensor: Any) -> np.ndarray:
+    if str(getattr(tensor, "dtype", "")) == "torch.bfloat16":  # which numpy does not know
+        tensor = tensor.float()
     return tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
 
 
@@ -101,8 +108,6 @@ def _rows(x: Any) -> np.ndarray | SparseRows:
         row, column = _array(x.indices())
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=x.shape[0]))])
         return SparseRows(indptr, column, _array(x.values()), int(x.shape[1]))
-    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
-        x = x.float()
     return _array(x)
 
 

@@ -60,7 +60,7 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
             also = " (an edge and its reverse are the same)" if undirected else ""
             notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
         if structure.self_loops:
-            notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (models add their own)")
+            notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (gcn and gat add their own)")
     if edge_attr is not None:
         assert structure.order is not None
         edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge

@@ -123,7 +123,7 @@ class LocalGraph:
         [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask. ``only``
         (int64 [m], each once, e.g. `read`): make these rows alone, [m, F].
         """
-        self._check_rows(x)
+        self._check_numbers(x)
         self._check_only(only)
         if not self.reading.parts(only, self.edges):
             return take(self.aggregate(x, norm, through, of), only)
@@ -232,7 +232,7 @@ class LocalGraph:
         Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         Outside training nothing is dropped.
         """
-        self._check_rows(x)
+        self._check_numbers(x)
         if not 0 <= p < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {p}")
         p = p if self.training else 0.0
@@ -483,6 +483,9 @@ class LocalGraph:
                 f"rows of shape {tuple(x.shape)} were given to a graph with {self.num_inner} inner nodes: "
                 f"pass this worker's inner rows, [{self.num_inner}, features]"
             )
+
+    def _check_numbers(self, x: Tensor) -> None:
+        self._check_rows(x)
         if x.dtype not in kernels.DTYPES:
             raise InputError(f"rows of {x.dtype} were given: pass float32, float64 or bfloat16")
 

@@ -24,10 +24,11 @@ def own_model(name: str) -> Callable[..., Any]:
         sys.path.append(os.getcwd())
     try:
         make = importlib.import_module(module)
-        for step in attribute.split("."):
-            make = getattr(make, step)
     except (ImportError, ValueError) as error:
         raise InputError(f"cannot import the model {name} ({error}): run from its folder, or install it") from error
+    try:
+        for step in attribute.split("."):
+            make = getattr(make, step)
     except AttributeError as error:
         raise InputError(f"there is no such model as {name} ({error}): correct the name after the colon") from error
     if not callable(make):
@@ -42,10 +43,12 @@ def build_own(name: str, features: int, classes: int, shape: Mapping[str, tuple[
     """
     make = own_model(name)
     takes = inspect.signature(make).parameters
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    given = {o: value for o, (value, default) in shape.items() if o in takes or (any_name and value != default)}
     for option, (value, default) in shape.items():
-        if option not in takes and value != default:
+        if option not in given and value != default:
             raise InputError(f"{name} takes no {option}: leave it out, or give {name} a parameter of that name")
-    model = make(features, classes, **{option: value for option, (value, _) in shape.items() if option in takes})
+    model = make(features, classes, **given)
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} made a {type(model).__name__}: it must return an nn.Module")
     return distribute(model)

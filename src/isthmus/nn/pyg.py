@@ -17,10 +17,13 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
 
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
 from isthmus.nn.layers import propagate
+
+NO_PAIRS = "takes no pair of rows (those of sources, those of targets)"
 
 
 class Halo(nn.Module):
@@ -45,13 +48,15 @@ def distribute(model: nn.Module) -> nn.Module:
 
     Its weights and their names stay as they are. If its first argument is called x, as is PyG's custom, it can be
     called as ``model(graph, x)`` too, which is how the engine does it. Layers that normalise over all nodes are
-    refused: a worker has only some of them.
+    refused, since a worker has only some of them; so are, when they meet a `LocalGraph`, convolutions that cannot read
+    halo rows.
     """
     _check_norms(model)
+    if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+        raise InputError("the model has layers of unknown width: give the number of features instead of -1")
     convs = [conv for conv in _bare_convs(model) if not isinstance(conv.forward, partial)]
     for conv in convs:
-        way = _gcn if any(cls.__name__ == "GCNConv" for cls in type(conv).__mro__) else _bipartite
-        conv.forward = partial(way, conv, conv.forward)
+        conv.forward = partial(_gcn if _is_plain_gcn(conv) else _bipartite, conv, conv.forward)
     if convs and model not in convs and next(iter(inspect.signature(model.forward).parameters), None) == "x":
         model.forward = partial(_either_order, model.forward)
     return model
@@ -68,29 +73,61 @@ def _bare_convs(model: nn.Module) -> Iterator[nn.Module]:
 
 def _is_pygs(module: nn.Module, room: str) -> bool:
     """Whether it stems from torch_geometric.nn.ROOM, without importing PyG."""
-    return any(cls.__module__.startswith(f"torch_geometric.nn.{room}") for cls in type(module).__mro__)
+    return any(_is_from_pyg(cls, room) for cls in type(module).__mro__)
+
+
+def _is_from_pyg(cls: type, room: str) -> bool:
+    return cls.__module__.startswith(f"torch_geometric.nn.{room}")
+
+
+def _is_plain_gcn(conv: nn.Module) -> bool:
+    """PyG's own GCNConv, or a subclass that computes the same."""
+    steps = ("forward", "message", "message_and_aggregate", "aggregate", "update")
+    base = next((cls for cls in type(conv).__mro__ if cls.__name__ == "GCNConv" and _is_from_pyg(cls, "conv")), None)
+    return base is not None and all(getattr(type(conv), step) is getattr(base, step) for step in steps)
 
 
 def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *rest: Any, **options: Any) -> Tensor:
-    if isinstance(edge_index, LocalGraph):
+    if not isinstance(edge_index, LocalGraph):
+        return forward(x, edge_index, *rest, **options)
+    if refusal := _refusal(conv):
+        raise InputError(f"{type(conv).__name__} {refusal}: take another convolution, or `isthmus.nn`'s own")
+    try:
         return forward((edge_index.halo(x), x), edge_index.edge_index, *rest, **options)
-    return forward(x, edge_index, *rest, **options)
+    except (AttributeError, TypeError, ValueError) as error:
+        if "tuple" not in str(error):
+            raise
+        raise InputError(f"{type(conv).__name__} {NO_PAIRS} ({error}): take another convolution") from error
+
+
+def _refusal(conv: Any) -> str:
+    """Why this convolution would not do on parts what it does on the whole graph; nothing if it would."""
+    kind = type(conv).forward
+    takes = inspect.signature(kind).parameters.get("x")
+    if getattr(conv, "flow", "source_to_target") != "source_to_target":
+        return "sends messages against the edges, whose halo rows are others"
+    if type(getattr(conv, "aggr_module", None)).__name__ in ("LSTMAggregation", "GRUAggregation"):
+        return "goes by the order of the edges, which is another on parts"
+    only_rows = takes is not None and takes.annotation is Tensor and kind.__module__.startswith("torch_geometric.")
+    return NO_PAIRS if only_rows and type(conv).__name__ != "RGATConv" else ""
 
 
 def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: Any = None) -> Tensor:
     """GCNConv has no bipartite form, since it needs degrees of halo nodes; the graph knows them."""
     if not isinstance(edge_index, LocalGraph):
         return forward(x, edge_index, edge_weight)
-    if edge_weight is not None or conv.improved or not (conv.normalize and conv.add_self_loops):
+    usual = conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add"
+    if edge_weight is not None or not usual or conv.flow != "source_to_target":
         raise InputError("a distributed GCNConv has self loops, its usual norm and no edge weights: take GraphConv")
     out = propagate(edge_index, x, conv.lin.weight, "gcn")
     return out if conv.bias is None else out + conv.bias
 
 
-def _either_order(forward: Callable, first: Any, second: Any, *rest: Any, **options: Any) -> Tensor:
-    if isinstance(first, LocalGraph):
-        first, second = second, first
-    return forward(first, second, *rest, **options)
+def _either_order(forward: Callable, *rows_and_graph: Any, **options: Any) -> Tensor:
+    if len(rows_and_graph) > 1 and isinstance(rows_and_graph[0], LocalGraph):
+        graph, x, *rest = rows_and_graph
+        return forward(x, graph, *rest, **options)
+    return forward(*rows_and_graph, **options)
 
 
 def _check_norms(model: nn.Module) -> None:
