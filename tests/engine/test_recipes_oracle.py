@@ -261,6 +261,8 @@ def test_boundary_sampling_is_unbiased_on_small_links(tmp_path):
         ("drop-edge", {"rate": 0.0}, "above 0"),
         ("sancus-a", {"bound": 0.5}, "whole number"),
         ("bns", {"p": 0.1}, "has no option 'p'"),
+        ("exact", {"sampler": "optimal-boundary"}, "set rate below 1"),
+        ("psc-gcn", {"cache": "degree"}, "set cache_rows"),
     ],
     ids=str,
 )

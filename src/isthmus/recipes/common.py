@@ -55,11 +55,13 @@ def savings(settings: Settings) -> Savings:
     return NO_SAVINGS if settings["savings"] == AS_PUBLISHED else Savings()
 
 
-def sampler(settings: Settings) -> Sampler | None:
-    """The sampler by its name, or None for the whole graph."""
+def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
+    """The sampler by its name, or None for the whole graph. ``asked_for``: it is there only if somebody named it."""
     name, rate, refresh = settings["sampler"], settings["rate"], settings["refresh"]
     if name == "none" and rate != 1:
         raise InputError(f"nothing is drawn without a sampler: set sampler to one of {', '.join(SAMPLERS[1:])}")
+    if asked_for and name != "none" and rate == 1:
+        raise InputError(f"{name} draws a share of the graph: set rate below 1, or leave sampler out")
     if name == "none" or rate == 1:
         return None
     if name == "boundary":
@@ -74,6 +76,8 @@ def cache(settings: Settings) -> CachePolicy | None:
     rows = settings["cache_rows"]
     if rows < 0 and rows != -1:
         raise InputError(f"cache_rows must be a number of rows, a share below 1, or -1 for all, not {rows:g}")
+    if rows < 0 and settings["cache"] != CACHED["cache"].default:
+        raise InputError("all halo features stay: set cache_rows to those that a worker may keep, or leave cache out")
     return None if rows < 0 else CachePolicy(settings["cache"], rows)
 
 

@@ -21,7 +21,7 @@ def _policy(settings: Settings) -> Policy:
         Savings(),
         Stages(**features, **pipelined, merge=Add() if settings["delta"] else Replace()),
         Stages(**gradients, **pipelined),
-        sampler(settings),
+        sampler(settings, asked_for=False),
         settings["seed"],
         cache(settings),
         thin=_thin(settings),
