@@ -208,9 +208,11 @@ def test_workers_end_with_their_starter(tmp_path):
     run = started(book.folder, tmp_path / "run", "--eval-every", "5", "--steps", "100000")
     until(lambda: reached(tmp_path / "run", 5))
     workers = workers_of(run.pid)
+    assert len(workers) == 2
     run.kill()
     run.communicate(timeout=30)
     until(lambda: not alive(workers), 60)
+    assert not alive(workers)
 
 
 def test_torchrun_joins(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from runs import as_threads
 from safetensors.torch import load_file
 
 from isthmus import cli
-from isthmus.errors import WorkerError
+from isthmus.errors import Stopped, WorkerError
 from isthmus.launch import local
+from isthmus.partition import Book
 
 QUICK = ("--hidden", "8", "--steps", "6", "--eval-every", "2", "--out", "c")
 TWO = ("--recipes", "vanilla, bns rate=0.5")
@@ -110,6 +112,30 @@ def test_a_failure_loses_only_itself_and_resume_does_the_rest(compare, started, 
     assert "failed" not in said
     assert "bns rate=0.5, seed 0: done before" in told
     assert "failed: " not in Path("c/compare.html").read_text()
+
+
+def test_half_a_summary_is_no_run_and_parts_alone_are_no_comparison(compare, started):
+    given = {"source": "synthetic:flickr@0.01"}
+    assert compare(*QUICK, *TWO, "--seeds", "1", "--workers", "2", **given)[0] == 0
+    summary = next(Path("c").glob("bns*/seed-0/summary.json"))
+    summary.write_text(summary.read_text()[:20])
+    assert compare(*QUICK, *TWO, "--seeds", "1", "--workers", "2", "--resume", **given)[0] == 0
+    assert started == ["vanilla 0", "bns 0", "bns 0"]
+    for left in Path("c").iterdir():
+        if left.name != "parts":
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    assert compare(*QUICK, *TWO, "--seeds", "1", "--workers", "3", **given)[0] == 0  # cut anew, in three
+    assert Book.read("c/parts").num_parts == 3
+
+
+def test_ctrl_c_says_what_resume_does(compare, monkeypatch):
+    def stopped(job, workers, testbed=None):
+        raise Stopped("checkpoint of step 1 written; --resume goes on from there", 130)
+
+    monkeypatch.setattr(local, "start", stopped)
+    status, _, told = compare(*QUICK, *TWO, "--seeds", "1")
+    assert status == 130
+    assert "stopped during 1/2 vanilla, seed 0: --resume does it anew, and those after it" in told
 
 
 def test_resume_refuses_other_settings(compare, started):

@@ -55,8 +55,7 @@ def joined(
     links = transport or join(place, timeout)
     try:
         if not given:  # nobody but worker 0 knows yet
-            told = links.all_gather(torch.tensor(list(folder.encode()), dtype=torch.uint8), _WHERE)
-            folder = bytes(told[0].tolist()).decode()
+            folder = links.gather_words(folder, _WHERE)[0]
         return Joined(links, Book.read(folder), temporary)
     except BaseException:
         links.close()

@@ -117,6 +117,11 @@ class Transport(ABC):
         self.exchange([tensor] * self.size, parts, where).wait()
         return parts
 
+    def gather_words(self, words: str, where: Where) -> list[str]:
+        """What every worker says, in rank order."""
+        letters = torch.tensor(list(words.encode()), dtype=torch.uint8)
+        return [bytes(one.tolist()).decode() for one in self.all_gather(letters, where)]
+
     def exchange_sums(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
         """One hop of a sum: waits, but not behind rows that are under way."""
         for q in self.peers:

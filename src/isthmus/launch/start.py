@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus.comm import Hub, Transport, Where
+from isthmus.comm import Hub, Where
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
 from isthmus.engine.trained import Trained
@@ -112,7 +112,8 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
     try:
-        job = replace(job, out=_told(job.out, transport))
+        # Worker 0 may have chosen the run folder; whether there is one, all must know.
+        job = replace(job, out=transport.gather_words(job.out or "", Where("start", "reduce", 0, "ids"))[0] or None)
         if place.restarted:  # as worker 0 has it, should the others not see its folder
             resumed = torch.tensor([int(job.resume and place.rank == 0)])
             resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
@@ -121,12 +122,6 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         return run(job, transport, place.local_size)
     finally:
         transport.close()
-
-
-def _told(out: str | None, transport: Transport) -> str | None:
-    """The run folder as worker 0 has it, who may have chosen it: whether there is one, all must know."""
-    letters = torch.tensor(list((out or "").encode()), dtype=torch.uint8)
-    return bytes(transport.all_gather(letters, Where("start", "reduce", 0, "ids"))[0].tolist()).decode() or None
 
 
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:

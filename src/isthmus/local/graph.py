@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from isthmus import kernels
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange, products
+from isthmus.local.checks import check_forward, check_numbers, check_only, check_rows
 from isthmus.local.features import Features
+from isthmus.local.kept import Kept
 from isthmus.local.policy import Policy
 from isthmus.local.reading import Reading
 from isthmus.local.rows import take
@@ -28,7 +28,6 @@ from isthmus.partition.book import Part
 from isthmus.sample import Drawing, Edges, Scene
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
-T = TypeVar("T")
 
 
 class Dropped(NamedTuple):
@@ -72,11 +71,7 @@ class LocalGraph:
         self._dropped = WeakTensorKeyDictionary()  # of this pass, by what came out of dropout
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Edges | None = None
-        self._fixed: Tensor | SparseMatrix | None = None
-        self._fixed_version = 0
-        self._fixed_results: dict[str, Any] = {}
-        self._versions: dict[str, int] = {}  # of these results, as torch counts what is written to a tensor
-        self._copied: set[str] = set()  # those of which models get copies
+        self.kept = Kept()
         self.reading = Reading(whole, self.drawing, self.policy)
         self.begin(0, training=False)
 
@@ -123,14 +118,15 @@ class LocalGraph:
         [F, G]) says that x is y Wᵀ: if y was dropped out, others may have to read it with another mask. ``only``
         (int64 [m], each once, e.g. `read`): make these rows alone, [m, F].
         """
-        self._check_numbers(x)
-        self._check_only(only)
+        check_numbers(x, self.num_inner)
+        if only is not None and only is not self.read:
+            check_only(only, self.num_inner)
         if not self.reading.parts(only, self.edges):
             return take(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
             make = partial(exchange.aggregate, self, x, norm, site, exact=True)
-            return take(self._lent(f"aggregate {norm}", make), only)
+            return take(self.kept.lent(f"aggregate {norm}", make), only)
         if not self.training:
             return exchange.aggregate(self, x, norm, site, exact=True, only=only)
         narrowed = None if of is None else self._late(of[0])
@@ -155,7 +151,7 @@ class LocalGraph:
         late = self._late(x)
         if late is None or only is None or 2 * len(only) > self.num_inner:
             return self.aggregate(self.linear(x, weight, as_made=True), norm, of=(x, weight), only=only)
-        self._check_rows(x)
+        check_rows(x, self.num_inner)
         site = self._next_site()
         self.drawing.look(late.before, weight, norm)
         edges = self.reading.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
@@ -165,12 +161,12 @@ class LocalGraph:
 
     def halo(self, x: Tensor) -> Tensor:
         """Inner rows, then the halo rows fetched from their owners, [n + h, F]; rows as `edge_index` numbers them."""
-        self._check_rows(x)
+        check_rows(x, self.num_inner)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
             picked = self.edges.picked
             if picked is None:
-                return self._lent("halo", partial(exchange.halo, self, x, site, exact=True))
+                return self.kept.lent("halo", partial(exchange.halo, self, x, site, exact=True))
             return torch.cat([x, self._fixed_halo(site)[self.num_inner + picked]])
         if not self.training:
             return exchange.halo(self, x, site, exact=True)
@@ -232,7 +228,7 @@ class LocalGraph:
         Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
         Outside training nothing is dropped.
         """
-        self._check_numbers(x)
+        check_numbers(x, self.num_inner)
         if not 0 <= p < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {p}")
         p = p if self.training else 0.0
@@ -336,8 +332,7 @@ class LocalGraph:
 
     def fix(self, x: Rows) -> Rows:
         """Declares rows that never change (the input features); returns them."""
-        self._fixed, self._fixed_results, self._versions, self._copied = x, {}, {}, set()
-        self._fixed_version = x._version if isinstance(x, Tensor) else 0
+        self.kept = Kept(x)
         return x
 
     def reads_only(self, rows: Tensor, share: float) -> None:
@@ -349,10 +344,8 @@ class LocalGraph:
             self.wires.near = self.reading.declare(rows, share)
 
     def is_fixed(self, x: Tensor) -> bool:
-        """Whether x never changes, so that what is made of it alone can be kept. (Somebody may change it in place.)"""
-        if x is not self._fixed or x._version != self._fixed_version:
-            return False
-        return self.savings.aggregate_once or self.features is not None
+        """Whether x never changes, so that what is made of it alone can be kept."""
+        return self.kept.is_of(x) and (self.savings.aggregate_once or self.features is not None)
 
     @property
     def keeps_sparse(self) -> bool:
@@ -391,7 +384,7 @@ class LocalGraph:
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read: as they are, or in bf16."""
-        if self.rows_dtype is None and self._bf16 and self.training and x is not self._fixed:
+        if self.rows_dtype is None and self._bf16 and self.training and x is not self.kept.rows:
             return x.bfloat16()  # but not input features: what is made of them is kept for evaluations too
         return self.as_sent(x)
 
@@ -418,24 +411,24 @@ class LocalGraph:
 
     def _fixed_halo(self, site: int) -> Tensor:
         """The rows that never change, of inner and of all halo nodes; they cross a link once per run."""
-        fixed = self._fixed
+        fixed = self.kept.rows
         assert isinstance(fixed, Tensor), "rows are declared by `fix` before they are read"
-        return self._once("halo", partial(exchange.halo, self, fixed, site, exact=True))
+        return self.kept.once("halo", partial(exchange.halo, self, fixed, site, exact=True))
 
     def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Blocks that never change are put into one, in bf16, once per run."""
-        kept = {id(self._fixed): "rows", **{id(made): what for what, made in self._fixed_results.items()}}
+        kept = self.kept.names
         names = [kept.get(id(block)) for block in blocks]
         if None in names:
             return blocks
-        return (self._once(f"bf16 of {names}", lambda: torch.cat([block.bfloat16() for block in blocks], dim=1)),)
+        return (self.kept.once(f"bf16 of {names}", lambda: torch.cat([block.bfloat16() for block in blocks], dim=1)),)
 
     def _kept_sparse(self, x: SparseMatrix) -> SparseMatrix:
         """The features of all halo nodes, dropped out as x was; they cross a link once per run."""
-        fixed, site = self._fixed, self._next_site()
+        fixed, site = self.kept.rows, self._next_site()
         assert isinstance(fixed, SparseMatrix), "rows are declared by `fix` before they are read"
         fetch = partial(fetch_sparse, fixed, self.whole.links, self.transport, site, self.step)
-        halo: SparseMatrix = self._once("sparse halo", fetch)
+        halo: SparseMatrix = self.kept.once("sparse halo", fetch)
         if x is fixed:
             return halo
         assert self._dropped_sparse is not None, "sparse rows are those that were fixed"
@@ -444,7 +437,7 @@ class LocalGraph:
         return halo.dropout(self.whole.halo_nodes, stream, p)
 
     def _next_site(self) -> int:
-        _check_forward()
+        check_forward()
         self._drawn()
         self._sites += 1
         return self._sites - 1
@@ -456,60 +449,14 @@ class LocalGraph:
         return self._edges
 
     def _next_mask(self, p: float) -> exchange.Mask:
-        _check_forward()
+        check_forward()
         self._dropouts += 1
         return exchange.Mask(self.seed, self._dropouts, p)
-
-    def _once(self, what: str, make: Callable[[], T]) -> T:
-        """What is made of rows that never change, made once per run."""
-        if what not in self._fixed_results:
-            with torch.inference_mode(False):  # or it could not be used to train with afterwards
-                self._fixed_results[what] = made = make()
-            self._versions[what] = made._version if isinstance(made, Tensor) else 0
-        return self._fixed_results[what]
-
-    def _lent(self, what: str, make: Callable[[], Tensor]) -> Tensor:
-        """The same, for a model. If that writes to it in place, it is made anew, and copies are lent from then on."""
-        kept = self._once(what, make)
-        if what not in self._copied and kept._version != self._versions[what]:
-            self._copied.add(what)
-            del self._fixed_results[what]
-            kept = self._once(what, make)
-        return kept.clone() if what in self._copied else kept
-
-    def _check_rows(self, x: Tensor) -> None:
-        if x.dim() != 2 or len(x) != self.num_inner:
-            raise InputError(
-                f"rows of shape {tuple(x.shape)} were given to a graph with {self.num_inner} inner nodes: "
-                f"pass this worker's inner rows, [{self.num_inner}, features]"
-            )
-
-    def _check_numbers(self, x: Tensor) -> None:
-        self._check_rows(x)
-        if x.dtype not in kernels.DTYPES:
-            raise InputError(f"rows of {x.dtype} were given: pass float32, float64 or bfloat16")
-
-    def _check_only(self, only: Tensor | None) -> None:
-        """The kernels trust them; those that are `read` were made here."""
-        if only is None or only is self.read:
-            return
-        if only.dtype != torch.int64 or only.dim() != 1:
-            raise InputError("only= takes numbers of rows, int64 [m]; of a mask they are mask.nonzero().flatten()")
-        if len(only) and not 0 <= int(only.min()) <= int(only.max()) < self.num_inner:
-            raise InputError(f"only= takes rows 0 to {self.num_inner - 1}, not {int(only.min())} to {int(only.max())}")
-        if len(only) != int(only.new_zeros(self.num_inner, dtype=torch.bool).index_fill_(0, only, True).sum()):
-            raise InputError("only= takes each row once: some are there twice")
 
     def __repr__(self) -> str:
         who = f"worker {self.transport.rank} of {self.transport.size}"
         edges = self.whole.inner.num_edges + self.whole.halo.num_edges
         return f"LocalGraph({who}: {self.whole.num_inner} inner, {self.whole.num_halo} halo nodes, {edges} edges)"
-
-
-def _check_forward() -> None:
-    """Sites and masks are numbered in the order of the forward pass; a second one would be given others."""
-    if torch._C._current_graph_task_id() >= 0:
-        raise InputError("the graph was called in a backward pass: activation checkpoints must leave its calls out")
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
