@@ -13,7 +13,7 @@ import torch
 from isthmus.comm import Hub
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
-from isthmus.local import LocalGraph, Policy, Savings, restrict
+from isthmus.local import LocalGraph, Policy, Savings, induced_graph
 from isthmus.partition import partition
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5, 6), (6, 7), (7, 8), (8, 9), (1, 6), (2, 6), (4, 9)]
@@ -135,7 +135,7 @@ def test_view_of_some_nodes(book):
     keep[[1, 9]] = False
 
     def work(graph):
-        view = restrict(graph, keep[graph.nodes])
+        view = induced_graph(graph, keep[graph.nodes])
         return view.nodes.tolist(), view.halo_nodes.tolist(), view.aggregate(X[view.nodes], "sum").flatten().tolist()
 
     zero, one = on_both(book, work)

@@ -9,7 +9,7 @@ import torch
 from isthmus.comm import Transport
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.data import Data
-from isthmus.local import FEW, LocalGraph, Policy, restrict
+from isthmus.local import FEW, LocalGraph, Policy, induced_graph
 from isthmus.partition import Book, own_part
 
 
@@ -53,9 +53,9 @@ class Views:
                 graph.reads_only(data.masks["train"].nonzero().flatten(), share)
             return Views(whole, (whole,))
         seen = data.masks["train"]
-        train = _view(restrict(graph, seen), data.take(seen), book.classes, ("train",))
+        train = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("train",))
         seen = seen | data.masks["val"]
-        val = _view(restrict(graph, seen), data.take(seen), book.classes, ("val",))
+        val = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("val",))
         return Views(train, (train, val, _view(graph, data, book.classes, ("test",))))
 
 

@@ -1,9 +1,8 @@
 """What a worker's model sees: its part of the graph, and the exchange with the others."""
 
-from isthmus.local.graph import LocalGraph
+from isthmus.local.graph import LocalGraph, induced_graph
 from isthmus.local.policy import Policy
-from isthmus.local.rows import FEW, place, take
+from isthmus.local.rows import FEW, gather_rows, scatter_rows
 from isthmus.local.savings import Savings
-from isthmus.local.view import restrict
 
-__all__ = ["FEW", "LocalGraph", "Policy", "Savings", "place", "restrict", "take"]
+__all__ = ["FEW", "LocalGraph", "Policy", "Savings", "gather_rows", "induced_graph", "scatter_rows"]
