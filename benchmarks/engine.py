@@ -27,9 +27,9 @@ from peers import FORMS, PygModel, adjacency, fits, pyg_step
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig
 from isthmus.engine.config import DTYPES
+from isthmus.engine.prepare import Views
 from isthmus.engine.record import memory_peak_bytes
 from isthmus.engine.step import train_step
-from isthmus.engine.views import Views
 from isthmus.graph import Graph, load
 from isthmus.graph.folder import save_graph
 from isthmus.launch.memory import use_huge_pages

@@ -25,8 +25,8 @@ from isthmus import recipes
 from isthmus.comm import Processes, Transport, Where
 from isthmus.engine import TrainConfig
 from isthmus.engine.config import OPTIMIZERS
+from isthmus.engine.prepare import Views
 from isthmus.engine.step import train_step
-from isthmus.engine.views import Views
 from isthmus.graph import load
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, partition

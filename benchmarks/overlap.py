@@ -19,9 +19,9 @@ from papers import link, measure
 from papers.measure import linked
 
 from isthmus.engine import TrainConfig
-from isthmus.launch.entries import read_entries
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book
+from isthmus.recipes.parse import read_entries
 from isthmus.testbed import written
 
 ENTRIES = read_entries("vanilla; pipegcn savings=as-published; pipegcn")

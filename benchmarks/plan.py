@@ -25,10 +25,10 @@ from isthmus.engine import TrainConfig
 from isthmus.experiments.plan import PlanRequest, plan
 from isthmus.graph import load
 from isthmus.launch import local
-from isthmus.launch.entries import Entry, read_entries
 from isthmus.launch.job import Job
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, is_parts_folder, partition
+from isthmus.recipes.parse import Entry, read_entries
 from isthmus.testbed import Testbed
 
 SETTLED = 3  # steps until pipelines are full

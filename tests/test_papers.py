@@ -16,7 +16,7 @@ from papers.table import QUANTITIES, Cell, Column, Paper, Row, Table, cell, rela
 
 from isthmus.errors import InputError
 from isthmus.graph.presets import PRESETS
-from isthmus.launch.entries import read_entries
+from isthmus.recipes.parse import read_entries
 from isthmus.testbed import bits_per_second
 
 TABLES = [table for paper in PAPERS.values() for table in paper.tables]

@@ -18,8 +18,8 @@ from isthmus.engine import TrainConfig, train
 from isthmus.errors import WorkerError
 from isthmus.experiments.compare import Plan, compare
 from isthmus.graph import load
-from isthmus.launch.entries import Entry, read_entries
 from isthmus.partition import Book, is_parts_folder, partition
+from isthmus.recipes.parse import Entry, read_entries
 from isthmus.report import read_comparison
 from isthmus.testbed import written
 from papers import link

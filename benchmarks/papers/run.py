@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from isthmus.errors import InputError, WorkerError
-from isthmus.launch.entries import read_entries
 from isthmus.partition import Book
+from isthmus.recipes.parse import read_entries
 from papers import measure
 from papers.beds import BEDS, WORKERS, Bed, Size
 from papers.table import CUT, LEARNT, LINKED, Figures, Key, Paper

@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 
 from isthmus.cli import app
 from isthmus.launch import local
-from isthmus.launch.entries import read_entries
 from isthmus.partition import partition
 from isthmus.recipes import find
-from isthmus.recipes.given import given
+from isthmus.recipes.parse import read_entries, read_options
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -100,7 +99,7 @@ def test_commands_are_spelt_right(page):
         assert name in COMMANDS
         asked = COMMANDS[name].make_context(name, words).params
         if name == "train":
-            find(asked["recipe"]).policy(find(asked["recipe"]).settings(given(asked["settings"] or [])))
+            find(asked["recipe"]).policy(find(asked["recipe"]).settings(read_options(asked["settings"] or [])))
         if name == "compare":
             read_entries(asked["recipes"])
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from isthmus.comm import Hub
 from isthmus.engine import PredictConfig, predict, predictions
+from isthmus.engine.prepare import Views
 from isthmus.engine.saved_run import SavedRun
 from isthmus.engine.step import predict as logits_of
-from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.local import Policy
 

@@ -19,9 +19,9 @@ from isthmus.errors import InputError
 from isthmus.experiments.plan import PlanRequest, plan
 from isthmus.experiments.plan.memory import LiveBytes, bytes_of, written
 from isthmus.launch import local
-from isthmus.launch.entries import read_entries
 from isthmus.launch.gauge import Gauge
 from isthmus.nn import ModelConfig
+from isthmus.recipes.parse import read_entries
 
 STEPS = 9
 SHAPE = ModelConfig("sage", 3, 8)

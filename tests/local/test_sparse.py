@@ -13,8 +13,8 @@ from graphs import community_graph, cut, sparse_rows
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
+from isthmus.engine.prepare import Views
 from isthmus.engine.step import train_step
-from isthmus.engine.views import Views
 from isthmus.features.sparse import fetch_sparse
 from isthmus.local import Policy
 from isthmus.nn import ModelConfig

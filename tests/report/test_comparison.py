@@ -145,9 +145,7 @@ def test_whiskers_are_where_the_axis_says():
     low, high = (float(dot.get("cx")) for dot in root.iter("circle"))
     _, mean = (path.get("d") for path in root.iter("path"))
     assert float(mean[1:].split()[0]) == pytest.approx((low + high) / 2, abs=0.1)
-    assert (
-        whisker_chart([Mark("a", "r0", None)], "title", score, empty="none yet") == '<p class="nothing">none yet</p>'
-    )
+    assert whisker_chart([Mark("a", "r0", None)], "title", score, empty="none yet") == '<p class="nothing">none yet</p>'
 
 
 def test_how_spreads_are_written():

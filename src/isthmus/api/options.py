@@ -15,7 +15,7 @@ from isthmus.errors import InputError
 from isthmus.launch.job import Job
 from isthmus.nn import ModelConfig
 from isthmus.recipes import Recipe
-from isthmus.recipes.given import given
+from isthmus.recipes.parse import read_options
 
 Settings = Mapping[str, Any] | Iterable[str]
 
@@ -103,7 +103,7 @@ def config_of(options: Mapping[str, Any], recipe: Recipe) -> TrainConfig:
 
 def settings(recipe: Recipe, asked: Settings | None) -> dict[str, Any]:
     """The recipe's options in force."""
-    return recipe.settings(asked if isinstance(asked, Mapping) else given(asked or ()))
+    return recipe.settings(asked if isinstance(asked, Mapping) else read_options(asked or ()))
 
 
 def importable(model: Any) -> str:

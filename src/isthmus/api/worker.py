@@ -17,10 +17,10 @@ from isthmus.api.source import cutter
 from isthmus.comm import Transport, Where
 from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.checkpoint import Progress
+from isthmus.engine.prepare import Views
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
-from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.nn import distribute
 from isthmus.partition import shares

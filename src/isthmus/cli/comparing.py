@@ -72,8 +72,8 @@ def compare(
     from isthmus.api.source import cutter
     from isthmus.experiments.compare import CompareRequest
     from isthmus.experiments.compare import compare as run_all
-    from isthmus.launch.entries import read_entries
     from isthmus.launch.start import free_folder
+    from isthmus.recipes.parse import read_entries
     from isthmus.report import read_comparison, write_comparison
 
     plan = CompareRequest(

@@ -104,7 +104,7 @@ def variance(
     """
     from isthmus.comm import Hub
     from isthmus.engine import TrainConfig
-    from isthmus.engine.data import Data
+    from isthmus.engine.prepare import Data
     from isthmus.local import LocalGraph
     from isthmus.partition import Book
     from isthmus.sample.variance import SAMPLERS, Aggregation, Question, compare

@@ -56,8 +56,8 @@ def plan(
     quiet_torch()
     from isthmus.experiments.plan import PlanRequest
     from isthmus.experiments.plan import plan as look_ahead
-    from isthmus.launch.entries import read_entries
     from isthmus.recipes import RECIPES
+    from isthmus.recipes.parse import read_entries
 
     entries = read_entries(recipes or ", ".join(RECIPES))
     asked = PlanRequest(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)

@@ -35,9 +35,9 @@ from isthmus.engine.predictions import (
     pyarrow,
     targets,
 )
+from isthmus.engine.prepare import View, Views
 from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
 from isthmus.engine.saved_run import SavedRun
-from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
 from isthmus.files.atomic import check_free, files_at_once
 from isthmus.local import Policy

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
+from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
-from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
 from isthmus.tasks.node_classes import loss_sum, score

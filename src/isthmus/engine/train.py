@@ -18,6 +18,7 @@ from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.prepare import prepare
 from isthmus.engine.record import (
     KINDS,
     Record,
@@ -31,7 +32,6 @@ from isthmus.engine.record import (
     without_nan,
 )
 from isthmus.engine.saved_run import class_name
-from isthmus.engine.setup import set_up
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError, Stopped
@@ -76,7 +76,7 @@ def train(
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(parts)
-    views, model, optimizer = set_up(book, config, policy or Policy(), transport, model)
+    views, model, optimizer = prepare(book, config, policy or Policy(), transport, model)
     run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:
         run.begin(resume)

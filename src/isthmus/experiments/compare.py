@@ -18,11 +18,11 @@ from isthmus.engine import TrainConfig
 from isthmus.engine.record import check_writable, write_json
 from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.launch import local
-from isthmus.launch.entries import Entry, turns
 from isthmus.launch.job import Job
 from isthmus.launch.place import detect
 from isthmus.launch.start import forget_parts
 from isthmus.partition import Book, is_parts_folder
+from isthmus.recipes.parse import Entry, turns
 from isthmus.testbed import Testbed, bits_per_second, measure, tools, written
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder

@@ -10,8 +10,8 @@ from typing import Any
 
 from isthmus.comm import Keep, Stages, Transport
 from isthmus.engine import TrainConfig
+from isthmus.engine.prepare import prepare
 from isthmus.engine.record import over_workers
-from isthmus.engine.setup import set_up
 from isthmus.engine.step import train_step
 from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
@@ -75,7 +75,7 @@ def measure(book: Book, config: TrainConfig, transport: Transport) -> Measured:
 
 
 def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Policy) -> tuple[float, float]:
-    views, model, optimizer = set_up(book, config, policy, transport)
+    views, model, optimizer = prepare(book, config, policy, transport)
     compute, wait = [], []
     for step in range(_STEPS):
         transport.ledger.take()

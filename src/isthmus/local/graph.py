@@ -16,7 +16,8 @@ from isthmus.errors import InputError
 from isthmus.features.fixed import FixedRows
 from isthmus.features.sparse import fetch_sparse
 from isthmus.kernels import Csr, SparseMatrix
-from isthmus.local import exchange, products
+from isthmus.kernels.linear import in_bf16, linear
+from isthmus.local import exchange
 from isthmus.local.cached_features import Features
 from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward, check_numbers, check_only, check_rows
@@ -71,7 +72,7 @@ class LocalGraph:
         self.features = None
         if self.policy.cache is not None:
             self.features = Features(self.policy.cache, self.channels, self.schedule, draws)
-        self._bf16 = products.in_bf16(self.policy.precision, dtype)
+        self._bf16 = in_bf16(self.policy.precision, dtype)
         self._dropped = WeakTensorKeyDictionary()  # of this pass, by what came out of dropout
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Shard | None = None
@@ -218,7 +219,7 @@ class LocalGraph:
         bf16 = self.training and self._bf16
         if bf16 and isinstance(blocks, tuple):
             blocks = self._side_by_side(blocks)
-        out = products.linear(blocks, weight, bias, bf16)
+        out = linear(blocks, weight, bias, bf16)
         return out if as_made else out.to(weight.dtype)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:

@@ -20,12 +20,12 @@ from isthmus.experiments.plan.replay import Site, replay
 from isthmus.experiments.plan.trace import computing, joined, steadied, steps_of
 from isthmus.experiments.plan.transfer import busiest
 from isthmus.launch import local
-from isthmus.launch.entries import Entry
 from isthmus.launch.gauge import Gauge
 from isthmus.launch.job import Job
 from isthmus.launch.memory import GAPS
 from isthmus.launch.place import threads_for
 from isthmus.partition import Book, shares
+from isthmus.recipes.parse import Entry
 from isthmus.testbed import bits_per_second, queue_bytes
 
 MOST_GAUGED = 8  # workers among whom messages are measured

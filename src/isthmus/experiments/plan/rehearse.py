@@ -18,7 +18,7 @@ from torch import Tensor
 
 from isthmus.comm import Hub, InProcess, Pending, Transport, Where
 from isthmus.engine import TrainConfig
-from isthmus.engine.setup import set_up
+from isthmus.engine.prepare import prepare
 from isthmus.engine.step import train_step
 from isthmus.experiments.plan.memory import LiveBytes
 from isthmus.experiments.plan.trace import Compute, Event, Post, Step, Trace, Wait
@@ -69,7 +69,7 @@ def _play(book: Book, config: TrainConfig, policy: Policy, transport: Rehearsing
         sent.append(transport.ledger.take().kinds)
 
     with transport.memory:
-        views, model, optimizer = set_up(book, config, policy, transport)
+        views, model, optimizer = prepare(book, config, policy, transport)
         for number in range(PRELUDE):
             step(number)
     for number in range(PRELUDE, PRELUDE + steps):

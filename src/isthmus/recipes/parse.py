@@ -1,15 +1,29 @@
-"""The recipes of a comparison, as people list them: "vanilla, bns rate=0.1 bits=8, pipegcn"."""
+"""Recipes and their options as people write them: "name=value", "vanilla, bns rate=0.1 bits=8, pipegcn"."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from isthmus import recipes
 from isthmus.errors import InputError
-from isthmus.recipes.given import given
+
+
+def read_options(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return ``name=value`` pairs as a dict; values are read as json where they can be, else as text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"{pair!r} has no value: write the options of a recipe as name=value")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ def read_entries(text: str) -> list[Entry]:
 
 def _entry(words: Sequence[str]) -> Entry:
     recipe = recipes.find(words[0])
-    options = recipe.settings(given(words[1:]))
+    options = recipe.settings(read_options(words[1:]))
     recipe.policy(options)  # refused before any work is done
     return Entry(" ".join(words), recipe.name, options)
 

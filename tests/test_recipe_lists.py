@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import InputError
-from isthmus.launch.entries import read_entries, turns
+from isthmus.recipes.parse import read_entries, turns
 
 
 def test_names_and_options():

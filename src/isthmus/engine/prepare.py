@@ -1,0 +1,146 @@
+"""Everything that a run begins with: features and labels, the graphs a model may see, the model, the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from isthmus.comm import Transport, Where
+from isthmus.engine.config import DTYPES, OPTIMIZERS, ROWS_DTYPES, TrainConfig
+from isthmus.errors import InputError
+from isthmus.graph.graph import SparseRows
+from isthmus.kernels import Csr, SparseMatrix
+from isthmus.local import FEW, LocalGraph, Policy, induced_graph
+from isthmus.local.graph import as_tensor
+from isthmus.nn import Model
+from isthmus.nn.layers import Rows
+from isthmus.partition import Book, Part, own_part
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Of n inner nodes: rows [n, F], labels [n] or [n, C], and one bool mask [n] per split."""
+
+    x: Rows
+    y: Tensor
+    masks: dict[str, Tensor]
+
+    @staticmethod
+    def of(part: Part, config: TrainConfig, transport: Transport) -> Data:
+        splits = part.train_mask.shape[1]
+        if config.split >= splits:
+            raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
+        masks = {name: as_tensor(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
+        x = _rows(part.x, DTYPES[config.dtype])
+        # Inductive training knows nothing of other nodes, not even the mean of their features.
+        known = masks["train"] if config.inductive else slice(None)
+        return Data(_scaled(x, config.features, known, transport), as_tensor(part.y), masks)
+
+    def take(self, keep: Tensor) -> Data:
+        """The nodes of a bool mask."""
+        x = self.x.take(keep.nonzero().flatten()) if isinstance(self.x, SparseMatrix) else self.x[keep]
+        return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
+
+
+@dataclass(frozen=True)
+class View:
+    """A graph, the data of its nodes and how many classes they have, and the splits that are scored on it."""
+
+    graph: LocalGraph
+    data: Data
+    classes: int
+    scores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Views:
+    """Transductive: one view for all. Inductive: training nodes; training and validation nodes; all nodes."""
+
+    train: View
+    scored: tuple[View, ...]
+
+    @staticmethod
+    def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport, dense: bool = False) -> Views:
+        """``dense``: feature rows as a plain tensor, also where they are kept sparse."""
+        part = own_part(book, transport.rank, transport.size)
+        graph = LocalGraph.from_part(
+            part,
+            transport,
+            book.symmetric,
+            policy=policy,
+            dtype=DTYPES[config.dtype],
+            rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
+            seed=config.seed,
+        )
+        data = Data.of(part, config, transport)
+        if dense and not isinstance(data.x, torch.Tensor):
+            data = Data(data.x.dense(), data.y, data.masks)
+        if not config.inductive:
+            whole = _view(graph, data, book.classes, ("train", "val", "test"))
+            share = book.train[config.split] / book.nodes
+            if share <= FEW:
+                graph.reads_only(data.masks["train"].nonzero().flatten(), share)
+            return Views(whole, (whole,))
+        seen = data.masks["train"]
+        train = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("train",))
+        seen = seen | data.masks["val"]
+        val = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("val",))
+        return Views(train, (train, val, _view(graph, data, book.classes, ("test",))))
+
+
+def _view(graph: LocalGraph, data: Data, classes: int, scores: tuple[str, ...]) -> View:
+    if not isinstance(data.x, torch.Tensor) and not graph.keeps_sparse:
+        data = Data(data.x.dense(), data.y, data.masks)
+    graph.fix(data.x)
+    return View(graph, data, classes, scores)
+
+
+def prepare(
+    book: Book, config: TrainConfig, policy: Policy, transport: Transport, model: nn.Module | None = None
+) -> tuple[Views, nn.Module, Optimizer]:
+    """Every worker calls it at the same time; ``model`` replaces the one that the config describes."""
+    if model is None:
+        model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    # Models of one's own do not know of sparse rows.
+    views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    return views, model, optimizer
+
+
+def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype) -> Rows:
+    if isinstance(x, SparseRows):
+        pattern = Csr(as_tensor(x.indptr), as_tensor(x.indices), x.width)
+        return SparseMatrix(pattern, as_tensor(x.data).to(dtype))
+    return as_tensor(x).to(dtype)
+
+
+def _scaled(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> Rows:
+    if how == "rows":
+        if isinstance(x, SparseMatrix):
+            rows = x.pattern.edge_rows
+            total = x.values.new_zeros(len(x)).index_add_(0, rows, x.values)
+            return SparseMatrix(x.pattern, x.values / _not_zero(total)[rows])
+        return x / _not_zero(x.sum(1, keepdim=True))
+    if how == "standard":
+        x = x.dense() if isinstance(x, SparseMatrix) else x
+        return _standardise(x, known, transport)
+    return x
+
+
+def _standardise(x: Tensor, known: Tensor | slice, transport: Transport) -> Tensor:
+    """Mean 0 and deviation 1 per column over all workers' known rows; columns that are constant there become 0."""
+    where, rows = Where("features", "reduce", 0, "features"), x[known].double()
+    count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=torch.float64), where)
+    mean = transport.all_reduce(rows.sum(0), where) / count
+    square = transport.all_reduce((rows - mean).square().sum(0), where) / count
+    return ((x.double() - mean) / _not_zero(square.sqrt())).to(x.dtype)
+
+
+def _not_zero(total: Tensor) -> Tensor:
+    return torch.where(total == 0, torch.ones_like(total), total)
