@@ -58,7 +58,7 @@ class Trainer:
             train_step(self.model, self.optimizer, self.view, self.labelled, self.at)
             self.at += 1
         taken = (time.perf_counter() - begun) / steps
-        self.view.graph.drain()
+        self.view.graph.runtime.drain()
         return taken
 
 

@@ -7,16 +7,32 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from oracle.channel import BYTES, INNER, READ, WIDTH, WORKERS, Expected, block_of, drawn_at, links_of, planted
+from oracle.channel import (
+    BYTES,
+    INNER,
+    READ,
+    ROUTES,
+    WIDTH,
+    WORKERS,
+    Expected,
+    Route,
+    block_of,
+    drawn_at,
+    links_of,
+    planted,
+)
 
 from isthmus.comm import (
     BACKWARD,
     FORWARD,
+    GATHER,
+    SCATTER,
     Add,
     All,
     Buffers,
     Changed,
     Channel,
+    ChannelId,
     Clip,
     Every,
     Gap,
@@ -54,8 +70,8 @@ def watched(transport):
     return transport
 
 
-def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn=False):
-    """Channels of these stages and directions side by side, with shared buffers, on every worker.
+def run(setups: list[tuple[Stages, Route]], steps=range(STEPS), states=None, drawn=False):
+    """Channels of these stages and routes side by side, with shared buffers, on every worker.
 
     Per worker: [step][channel] → (what it holds, one piece per sender; ledgers of posting and of taking); states.
     """
@@ -67,24 +83,25 @@ def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn
             return links_of(rank, drawn_at(step) if drawn else None)
 
         channels = []
-        for site, (stages, direction) in enumerate(setups):
-            channels.append(Channel(transport, stages, links_of(rank), site, direction, 5, buffers))
+        for site, (stages, route) in enumerate(setups):
+            channels.append(Channel(transport, stages, links_of(rank), ChannelId(site, *route), 5, buffers))
         for channel in channels if states else []:
-            restore(channel, states[rank][channel.site], links)
+            restore(channel, states[rank][channel.id.site], links)
         for step in steps:
             posting, taken, taking = [], [], []
             for channel in channels:
-                block = block_of(rank, channel.direction, step, drawn_at(step) if drawn else None)
-                if channel.direction == BACKWARD:
-                    block = channel.outbox(*block.shape, block.dtype).copy_(block)
-                for due in channel.dues(step) if drawn and channel.direction == FORWARD else [None]:
-                    channel.post(step, block, links(step if due is None else due), "embeddings", due)
+                for due in channel.dues(step) if drawn and channel.id.pass_ == FORWARD else [None]:
+                    graph = step if due is None else due
+                    block = block_of(rank, channel.id.leg, step, drawn_at(graph) if drawn else None)
+                    if channel.id.leg == GATHER:
+                        block = channel.outbox(*block.shape, block.dtype).copy_(block)
+                    channel.post(step, block, links(graph), "embeddings", due)
                 posting.append(ledger.take())
             for channel in channels:
                 taken.append(channel.take(step))
                 taking.append(ledger.take())
             pieces = [
-                None if rows is None else [p.clone() for p in c.reader.layout.arriving(c.direction).split(rows)]
+                None if rows is None else [p.clone() for p in c.reader.layout.arriving(c.id.leg).split(rows)]
                 for c, rows in zip(channels, taken, strict=True)
             ]
             found.append(list(zip(pieces, posting, taking, strict=True)))
@@ -93,16 +110,16 @@ def run(setups: list[tuple[Stages, str]], steps=range(STEPS), states=None, drawn
     return Hub(WORKERS).run(work)
 
 
-def check(setups: list[tuple[Stages, str]], bits: list[int | str], drawn: bool = False) -> None:
+def check(setups: list[tuple[Stages, Route]], bits: list[int | str], drawn: bool = False) -> None:
     """What is held, its ages and its bytes, on every worker at every step, are as expected."""
     results, everyone = run(setups, drawn=drawn), range(WORKERS)
-    for site, (stages, direction) in enumerate(setups):
-        expected = Expected(stages, bits[site], direction, drawn)
+    for site, (stages, route) in enumerate(setups):
+        expected = Expected(stages, bits[site], route, drawn)
         for step in range(STEPS):
             expected.post(step)
             expected.take(step)
             for rank, (found, _) in enumerate(results):
-                about = f"{stages}, {direction}, step {step}, worker {rank}"
+                about = f"{stages}, {route}, step {step}, worker {rank}"
                 pieces, posting, taking = found[step][site]
                 left = sum(expected.left[rank, q] for q in everyone)
                 assert posting.kinds["embeddings"] == left * BYTES[bits[site]], about
@@ -136,8 +153,8 @@ def test_stages_together(select, merge):
             continue
         warm, both = not delay or number % 3 > 0, isinstance(merge, Replace | Keep) and isinstance(select, All)
         feedback = number % 2 == 0 and each != 32 and isinstance(select, All) and not isinstance(merge, Add)
-        for direction in (FORWARD, BACKWARD) if both else ((FORWARD, BACKWARD)[(number // 4 + delay) % 2],):
-            setups.append((Stages(select, codec(each), feedback, delay, warm, merge), direction))
+        for route in ROUTES if both else (ROUTES[(number // 4 + delay) % 4],):
+            setups.append((Stages(select, codec(each), feedback, delay, warm, merge), route))
             bits.append(each)
     check(setups, bits)
 
@@ -155,8 +172,8 @@ DRAWN = (
 def test_drawn_links():
     """Every step reads other rows; what is remembered and kept is by place, and waits until a row is drawn again."""
     setups, bits = [], []
-    for options, delay, direction in product(DRAWN, range(3), (FORWARD, BACKWARD)):
-        setups.append((Stages(**options, delay=delay, warm=delay < 2), direction))
+    for options, delay, route in product(DRAWN, range(3), ROUTES):
+        setups.append((Stages(**options, delay=delay, warm=delay < 2), route))
         bits.append(getattr(options.get("encode"), "bits", 32))
     check(setups, bits, drawn=True)
 
@@ -164,7 +181,7 @@ def test_drawn_links():
 @pytest.mark.parametrize("stages", [Stages(delay=1, merge=Smooth(0.9)), Stages(encode=codec(8), merge=Add())], ids=str)
 def test_rows_in_bf16_are_held_in_float32(stages):
     def work(transport):
-        channel = Channel(transport, stages, links_of(transport.rank), 0, FORWARD, 0, Buffers())
+        channel = Channel(transport, stages, links_of(transport.rank), ChannelId(0, FORWARD, SCATTER), 0, Buffers())
         for step in range(4):
             block = torch.full((INNER, WIDTH), 1.0 + step, dtype=torch.bfloat16)
             channel.post(step, block, links_of(transport.rank), "embeddings")
@@ -180,8 +197,8 @@ def test_rows_in_bf16_are_held_in_float32(stages):
 def test_gradients_are_added_to_their_rows(places):
     def work(transport):
         rank, out = transport.rank, torch.full((INNER, WIDTH), 0.5, dtype=torch.float64)
-        channel = Channel(transport, Stages(), links_of(rank), 0, BACKWARD, 0, Buffers())
-        channel.post(0, block_of(rank, BACKWARD, 0, places), links_of(rank, places), "gradients")
+        channel = Channel(transport, Stages(), links_of(rank), ChannelId(0, BACKWARD, GATHER), 0, Buffers())
+        channel.post(0, block_of(rank, GATHER, 0, places), links_of(rank, places), "gradients")
         channel.add(channel.take(0), out)
         return out.numpy()
 
@@ -196,13 +213,13 @@ def test_gradients_are_added_to_their_rows(places):
 @pytest.mark.parametrize("power", [-0.5, 0.5])
 def test_clip(power):
     """All that a worker sends back at a site is one block, whoever it is for; short blocks are left alone."""
-    sizes = [np.linalg.norm(block_of(rank, BACKWARD, 0).numpy()) for rank in range(WORKERS)]
+    sizes = [np.linalg.norm(block_of(rank, GATHER, 0).numpy()) for rank in range(WORKERS)]
     limit = sorted(sizes)[1]  # the shortest passes, and the middle one just so
     stages = Stages(clip=Clip(limit * WORKERS**-power, power))
-    expected = Expected(stages, 32, BACKWARD)
+    expected = Expected(stages, 32, (BACKWARD, GATHER))
     expected.post(0)
     expected.take(0)
-    for rank, (found, _) in enumerate(run([(stages, BACKWARD)], steps=range(1))):
+    for rank, (found, _) in enumerate(run([(stages, (BACKWARD, GATHER))], steps=range(1))):
         for q, piece in enumerate(found[0][0][0]):
             want = expected.held(rank)[q] * min(1, limit / sizes[q])
             np.testing.assert_allclose(piece, want, rtol=1e-12)
@@ -214,16 +231,16 @@ def test_ring(bits):
 
     def work(transport):
         rank, found = transport.rank, []
-        for direction in (FORWARD, BACKWARD):
+        for pass_, leg in ROUTES[:2]:
             stages = Stages(encode=codec(bits), ring=True)
-            ring = Ring(transport, stages, links_of(rank), 0, direction, 0, Buffers(), INNER)
-            ring.post(3, block_of(rank, direction, 3), links_of(rank), "embeddings")
+            ring = Ring(transport, stages, links_of(rank), ChannelId(0, pass_, leg), 0, Buffers(), INNER)
+            ring.post(3, block_of(rank, leg, 3), links_of(rank), "embeddings")
             transport.ledger.take()
             found += [ring.take(3).numpy(), transport.ledger.take().kinds["embeddings"]]
         return found
 
     for rank, (halo, forward, gradients, backward) in enumerate(Hub(WORKERS).run(work)):
-        read = Expected(Stages(), bits, FORWARD).read
+        read = Expected(Stages(), bits, ROUTES[0]).read
         want = np.concatenate([read(planted(q, READ[q, rank], 3)) for q in range(WORKERS)])
         np.testing.assert_allclose(halo, want, rtol=1e-12)
         total = np.zeros((INNER, WIDTH))
@@ -251,7 +268,7 @@ STATEFUL = [
 @pytest.mark.parametrize("drawn", [False, True])
 def test_state_goes_on_bit_for_bit(drawn, stop):
     """A state taken with messages under way, put into new channels, gives what the old ones would have given."""
-    setups = [(s, way) for s, over_drawn in STATEFUL for way in (FORWARD, BACKWARD) if over_drawn == drawn]
+    setups = [(s, way) for s, over_drawn in STATEFUL for way in ROUTES if over_drawn == drawn]
     through = run(setups, drawn=drawn)
     states = [states for _, states in run(setups, range(stop), drawn=drawn)]
     resumed = run(setups, range(stop, STEPS), states, drawn)

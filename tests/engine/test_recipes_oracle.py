@@ -205,7 +205,7 @@ def drawn_aggregations(book, nodes: int, rate: float, steps: int):
         x = torch.eye(nodes, dtype=torch.float64)[torch.from_numpy(np.array(part.nodes))]
         total, squares = torch.zeros_like(x), torch.zeros_like(x)
         for step in range(steps):
-            graph.begin(step)
+            graph.runtime.begin(step)
             rows = graph.aggregate(x, "gcn")
             total += rows
             squares += rows * rows

@@ -62,9 +62,10 @@ class Walk:
     """Steps in which features are read as `halo` and as `aggregate` do, in turn, with evaluations in between."""
 
     def __init__(self, graph: LocalGraph, room: int | None = None):
-        self.graph, self.room = graph, graph.whole.num_halo if room is None else room
-        self.x, self.cache = graph.fix(planted(graph.nodes)), graph.features.cache
-        self.links, self.ledger, self.hits, self.misses = graph.whole.links, graph.transport.ledger, 0, 0
+        self.graph, self.room = graph, graph.runtime.whole.num_halo if room is None else room
+        self.x, self.cache = graph.runtime.fix(planted(graph.nodes)), graph.runtime.cached.cache
+        self.links, self.ledger = graph.runtime.whole.links, graph.runtime.transport.ledger
+        self.hits = self.misses = 0
 
     def run(self) -> list[Seen]:
         seen = []
@@ -72,12 +73,12 @@ class Walk:
             seen.append(self.step(step))
             if step % 4 == 1:
                 self.evaluate(step)
-        self.graph.drain()
+        self.graph.runtime.drain()
         return seen
 
     def step(self, step: int) -> Seen:
         before, held = self.sent(), self.kept()
-        self.graph.begin(step)
+        self.graph.runtime.begin(step)
         assert (aggregated_rightly if step % 2 else read_rightly)(self.graph, self.x)
         kept, missed = self.kept(), torch.zeros(len(held), dtype=torch.int64)
         self.check_buffer(kept)
@@ -88,8 +89,8 @@ class Walk:
         self.misses += int(missed.sum())
         assert (self.ledger.cache_hits, self.ledger.cache_misses) == (self.hits, self.misses)
         sent, fetched = (self.sent() - before).tolist()
-        by_owner, believed = self.links.halo.split, zip(self.links.send_rows, self.cache.kept_by, strict=True)
-        ids = zip(by_owner(self.graph.whole.halo_nodes), by_owner(kept), strict=True)
+        by_owner, believed = self.links.mirrors.split, zip(self.links.send_rows, self.cache.kept_by, strict=True)
+        ids = zip(by_owner(self.graph.runtime.whole.halo_nodes), by_owner(kept), strict=True)
         return Seen(
             sent=sent,
             fetched=fetched,
@@ -101,8 +102,9 @@ class Walk:
 
     def evaluate(self, step: int) -> None:
         """Everything is read, and nothing of it is kept."""
-        self.graph.begin(step, training=False)
-        assert torch.equal(self.graph.halo(self.x)[self.graph.num_inner :], planted(self.graph.whole.halo_nodes))
+        self.graph.runtime.begin(step, training=False)
+        halo = self.graph.halo(self.x)[self.graph.num_inner :]
+        assert torch.equal(halo, planted(self.graph.runtime.whole.halo_nodes))
 
     def kept(self) -> Tensor:
         return self.cache.where_of >= 0
@@ -111,11 +113,11 @@ class Walk:
         """The budget is kept, and the map points to the right rows."""
         slots, rows = self.cache.where_of[kept].long(), self.cache.rows
         assert len(slots) == len(slots.unique()) == len(rows) <= self.room
-        assert torch.equal(rows[slots], planted(self.graph.whole.halo_nodes[kept]))
+        assert torch.equal(rows[slots], planted(self.graph.runtime.whole.halo_nodes[kept]))
 
     def drawn(self, step: int) -> Tensor:
         """The halo nodes that the graph of a step reads, bool [h]."""
-        picked = self.graph.schedule.at(step).picked
+        picked = self.graph.runtime.schedule.at(step).picked
         read = torch.full_like(self.kept(), picked is None)
         return read if picked is None else read.index_fill_(0, picked, True)
 
@@ -127,7 +129,7 @@ class Walk:
 
 def dues(graph: LocalGraph, step: int) -> range:
     """The steps whose features are asked for at this one."""
-    stages = graph.policy.forward
+    stages = graph.runtime.reads
     return range(step if step == 0 and stages.warm else step + stages.delay, step + stages.delay + 1)
 
 
@@ -136,7 +138,7 @@ def read_rightly(graph: LocalGraph, x: Tensor) -> bool:
 
 
 def aggregated_rightly(graph: LocalGraph, x: Tensor) -> bool:
-    edges = graph.edges
+    edges = graph.runtime.drawn
     halo = planted(edges.halo_nodes)
     scale = edges.norm("sum", torch.float64).halo
     halo = halo if scale is None else halo * scale[:, None]
@@ -170,7 +172,7 @@ def test_every_row_that_is_read_is_the_right_one(book, sampler, order, rows, del
 
     def work(transport):
         graph = local(book, transport, policy)
-        return Walk(graph, 0 if order == "none" else ROOM[rows](graph.whole.num_halo)).run()
+        return Walk(graph, 0 if order == "none" else ROOM[rows](graph.runtime.whole.num_halo)).run()
 
     walks = Hub(WORKERS).run(work)
     for seen in zip(*walks, strict=True):
@@ -197,12 +199,12 @@ def test_the_cache_changes_with_the_probabilities_only(book, order):
 def test_features_may_be_read_twice_in_a_step(book):
     def work(transport):
         graph = local(book, transport, policy_of(CachePolicy("inclusion", 0.4), delay=1))
-        x = graph.fix(planted(graph.nodes))
+        x = graph.runtime.fix(planted(graph.nodes))
         for step in range(STEPS):
-            graph.begin(step)
+            graph.runtime.begin(step)
             assert read_rightly(graph, x)
             assert aggregated_rightly(graph, x)
-        graph.drain()
+        graph.runtime.drain()
 
     Hub(WORKERS).run(work)
 
@@ -212,14 +214,14 @@ def test_before_delayed_rows_arrive_only_kept_ones_are_there(book):
 
     def work(transport):
         graph = local(book, transport, policy_of(CachePolicy("degree", 0.4), delay=2, warm=False))
-        x, found = graph.fix(planted(graph.nodes)), []
+        x, found = graph.runtime.fix(planted(graph.nodes)), []
         for step in range(4):
-            graph.begin(step)
+            graph.runtime.begin(step)
             rows = graph.halo(x)[graph.num_inner :]
-            there = (graph.features.cache.where_of >= 0)[graph.edges.picked] | torch.tensor(step >= 2)
+            there = (graph.runtime.cached.cache.where_of >= 0)[graph.runtime.drawn.picked] | torch.tensor(step >= 2)
             assert torch.equal(rows, planted(graph.halo_nodes) * there[:, None])
             found.append(there.double().mean())
-        graph.drain()
+        graph.runtime.drain()
         return found
 
     for found in Hub(WORKERS).run(work):
@@ -271,11 +273,11 @@ def test_inclusion_hits_most(tmp_path):
     def hit_rate(order: str) -> float:
         def work(transport):
             local_graph = local(parts, transport, policy_of(CachePolicy(order, 0.3), delay=1))
-            x, ledger = local_graph.fix(rows[local_graph.nodes]), transport.ledger
+            x, ledger = local_graph.runtime.fix(rows[local_graph.nodes]), transport.ledger
             for step in range(20):
-                local_graph.begin(step)
+                local_graph.runtime.begin(step)
                 local_graph.aggregate(x, "gcn")
-            local_graph.drain()
+            local_graph.runtime.drain()
             return ledger.cache_hits, ledger.cache_misses
 
         hits, misses = np.sum(Hub(2).run(work), axis=0)

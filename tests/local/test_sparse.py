@@ -38,7 +38,7 @@ def test_halo_rows_are_their_owners_rows(tmp_path, method):
     def work(transport):
         view = Views.of(book, TrainConfig(dtype="float64"), Policy(), transport).train
         transport.ledger.kinds.clear()  # of what was said when the graph was made
-        halo = fetch_sparse(view.data.x, view.graph.whole.links, transport, 0, 0)
+        halo = fetch_sparse(view.data.x, view.graph.runtime.whole.links, transport, 0, 0)
         assert np.array_equal(halo.dense().numpy(), dense[view.graph.halo_nodes])
         sent, counted = transport.ledger.kinds, sum(transport.ledger.rows.values())
         return len(view.graph.halo_nodes), counted, int(halo.pattern.num_edges), sent["ids"], sent["features"]
@@ -67,7 +67,7 @@ def test_input_rows_cross_once(tmp_path, model, recipe, sparse):
             transport.ledger.take()
             train_step(net, optimizer, view, 40, step)
             sent.append(Counter(site for (site, *_), size in transport.ledger.bytes.items() if size))
-        view.graph.drain()
+        view.graph.runtime.drain()
         return sent
 
     first, *rest = Hub(3).run(work)[0]

@@ -100,7 +100,7 @@ def test_gradients_of_halo_rows_go_home(book):
 def test_bytes_of_one_exchange(book):
     def work(graph):
         graph.aggregate(X[graph.nodes], "sum")
-        return graph.transport.ledger.take().bytes
+        return graph.runtime.transport.ledger.take().bytes
 
     assert on_both(book, work) == [{(0, "forward", 1): 3 * 8}, {(0, "forward", 0): 2 * 8}]
 
@@ -108,7 +108,7 @@ def test_bytes_of_one_exchange(book):
 def test_bf16_rows_halve_the_bytes(book):
     def work(graph):
         out = graph.aggregate(X[graph.nodes].float(), "sum")
-        return out.flatten().tolist(), graph.transport.ledger.take().bytes
+        return out.flatten().tolist(), graph.runtime.transport.ledger.take().bytes
 
     zero, one = on_both(book, work, rows_dtype=torch.bfloat16)
     assert zero == ([7, 11, 13, 8, 15], {(0, "forward", 1): 3 * 2})  # small integers are exact in bf16
@@ -117,13 +117,13 @@ def test_bf16_rows_halve_the_bytes(book):
 
 def test_fixed_rows_travel_once(book):
     def work(graph):
-        x = graph.fix(X[graph.nodes])
+        x = graph.runtime.fix(X[graph.nodes])
         first, second = graph.aggregate(x, "sum"), graph.aggregate(x, "sum")
         assert first is second
         assert graph.halo(x) is graph.halo(x)
         changed = graph.aggregate(x + 1, "sum")
         assert not torch.equal(first, changed)
-        return sorted(graph.transport.ledger.take().bytes)
+        return sorted(graph.runtime.transport.ledger.take().bytes)
 
     sites = on_both(book, work)[0]
     assert sites == [(0, "forward", 1), (2, "forward", 1), (4, "forward", 1)]

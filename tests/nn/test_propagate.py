@@ -14,7 +14,6 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Hub, Stages
 from isthmus.local import LocalGraph, Policy, Savings
-from isthmus.nn.layers import propagate
 from isthmus.partition import Book
 
 P, NODES, WIDTH, STEPS, SEED = 0.5, 120, 12, 4, 3
@@ -37,13 +36,13 @@ def distributed(book: Book, policy: Policy, inputs: Layer, read: Tensor) -> tupl
         mine_read = graph.nodes if only is None else graph.nodes[only]
         weights = []
         for step, ((x, w, by), out) in enumerate(zip(inputs, outs, strict=True)):
-            graph.begin(step)
+            graph.runtime.begin(step)
             mine, weight = x[graph.nodes].requires_grad_(), w.clone().requires_grad_()
-            got = propagate(graph, graph.dropout(mine, P, relu=True), weight, "mean", only)
+            got = graph.propagate(graph.dropout(mine, P, relu=True), weight, "mean", only)
             (got * by[mine_read]).sum().backward()
             out[0][mine_read], out[1][graph.nodes] = got.detach(), mine.grad
             weights.append(weight.grad)
-        graph.drain()
+        graph.runtime.drain()
         return weights, transport.ledger.kinds["embeddings"]
 
     results = Hub(book.num_parts).run(work)
@@ -111,13 +110,13 @@ def test_a_dropout_that_is_not_the_last_one(tmp_path):
         for step in range(STEPS):
             results = []
             for training in (True, False):  # rows never change: those of the last step are those of this one
-                graph.begin(step)
+                graph.runtime.begin(step)
                 first = graph.dropout(x[graph.nodes], P)
                 graph.dropout(first, P)
-                graph.training = training
+                graph.runtime.training = training
                 results.append(graph.aggregate(first, "mean"))
             apart = max(apart, float((results[0] - results[1]).abs().max()))
-        graph.drain()
+        graph.runtime.drain()
         return apart
 
     assert max(Hub(3).run(work)) < 1e-12

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from oracle.coded import bf16, fp16, nearest
 
-from isthmus.comm import FORWARD, Add, Changed, Every, Gap, Links, Smooth, Stages
+from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Add, Changed, Every, Gap, Links, Smooth, Stages
 
 WORKERS, INNER, WIDTH = 3, 10, 7
 WAVE = 0.3 * np.sin(1 + np.arange(WIDTH))
@@ -27,7 +27,9 @@ READ = {  # of (owner, reader): which of the owner's ten rows; one link is empty
 }
 READ_BACK = {32: lambda x: x, "bf16": bf16, "fp16": fp16, **{b: lambda x, b=b: nearest(x, b) for b in (8, 4, 2)}}
 BYTES = {32: 8 * WIDTH, "bf16": 2 * WIDTH, "fp16": 2 * WIDTH, 8: 8 + 7, 4: 8 + 4, 2: 8 + 2}
-Way = tuple[int, int]  # from sender to receiver: a link forward, a link turned round backward
+Way = tuple[int, int]  # from sender to receiver: a link in a scatter, a link turned round in a gather
+ROUTES = [(FORWARD, SCATTER), (BACKWARD, GATHER), (FORWARD, GATHER), (BACKWARD, SCATTER)]  # the first two: an edge-cut
+Route = tuple[str, str]  # (pass, leg)
 
 
 def planted(sender: int, rows: np.ndarray, step: int) -> np.ndarray:
@@ -50,19 +52,20 @@ def links_of(rank: int, places: dict[Way, np.ndarray] | None = None) -> Links:
     return Links(rows, [len(chosen) for chosen in read], sent, read)
 
 
-def block_of(rank: int, direction: str, step: int, places: dict[Way, np.ndarray] | None = None) -> torch.Tensor:
-    """What a worker posts: its inner rows, or the gradients of its halo rows by owner."""
+def block_of(rank: int, leg: str, step: int, places: dict[Way, np.ndarray] | None = None) -> torch.Tensor:
+    """What a worker posts: its own rows, or those of its mirrors by owner."""
     rows = [READ[q, rank] if places is None else READ[q, rank][places[q, rank]] for q in range(WORKERS)]
-    rows = np.arange(INNER) if direction == FORWARD else np.concatenate(rows)
+    rows = np.arange(INNER) if leg == SCATTER else np.concatenate(rows)
     return torch.from_numpy(planted(rank, rows, step))
 
 
 class Expected:
     """A channel, literally: per way what its receiver keeps, and since when; what its sender remembers; the mail."""
 
-    def __init__(self, stages: Stages, bits: int | str, direction: str, drawn: bool = False):
-        self.stages, self.read, self.direction, self.drawn = stages, READ_BACK[bits], direction, drawn
-        self.rows = {(link if direction == FORWARD else link[::-1]): rows for link, rows in READ.items()}
+    def __init__(self, stages: Stages, bits: int | str, route: Route, drawn: bool = False):
+        self.stages, self.read, self.drawn = stages, READ_BACK[bits], drawn
+        self.pass_, self.leg = route
+        self.rows = {(link if self.leg == SCATTER else link[::-1]): rows for link, rows in READ.items()}
         self.memory = {way: np.zeros((len(rows), WIDTH)) for way, rows in self.rows.items()}
         self.store: dict[Way, np.ndarray] = {}
         self.born: dict[Way, np.ndarray] = {}
@@ -75,12 +78,13 @@ class Expected:
         """The rows of the graph that a message is for."""
         if not self.drawn:
             return np.arange(len(self.rows[way]))
-        return drawn_at(due)[way] if self.direction == FORWARD else drawn_at(step)[way[::-1]]
+        of = drawn_at(due if self.pass_ == FORWARD else step)
+        return of[way] if self.leg == SCATTER else of[way[::-1]]
 
     def post(self, step: int) -> None:
         delay, self.left, self.told = self.stages.delay, dict.fromkeys(self.rows, 0), dict.fromkeys(self.rows, 0)
         first = step if step == 0 and self.stages.warm else step + delay
-        for due in range(first, step + delay + 1) if self.drawn and self.direction == FORWARD else [first]:
+        for due in range(first, step + delay + 1) if self.drawn and self.pass_ == FORWARD else [first]:
             fresh = {way: planted(way[0], rows, step) for way, rows in self.rows.items()}
             places = {way: self.places(way, step, due) for way in self.rows}
             picks = {way: self.chosen(way, step, fresh, places) for way in self.rows}

@@ -58,7 +58,7 @@ def on_workers(graph: Graph, workers: int, work, method: str = "blocks") -> list
 
 def scene_of(book: Book, transport: Transport) -> DrawContext:
     graph = LocalGraph.from_part(book.part(transport.rank), transport, book.symmetric, dtype=torch.float64)
-    return DrawContext(graph.whole, transport, seed=7, dtype=torch.float64)
+    return DrawContext(graph.runtime.whole, transport, seed=7, dtype=torch.float64)
 
 
 def rows_of(nodes: Tensor, seed: int = 0) -> Tensor:

@@ -40,9 +40,9 @@ def test_both_ends_of_every_link_agree(name, workers, graph):
             for q in range(workers):  # places name the drawn rows among those of the whole link
                 assert torch.equal(links.send_rows[q][edges.links.send_positions[q].long()], edges.links.send_rows[q])
             assert torch.equal(context.whole.halo_nodes[edges.picked], edges.halo_nodes)
-            assert sum(edges.links.halo_counts) == edges.num_halo == edges.halo.num_cols
+            assert sum(edges.links.mirror_counts) == edges.num_halo == edges.halo.num_cols
             sent = [context.whole.nodes[rows.long()].tolist() for rows in edges.links.send_rows]
-            read = [nodes.tolist() for nodes in edges.links.halo.split(edges.halo_nodes)]
+            read = [nodes.tolist() for nodes in edges.links.mirrors.split(edges.halo_nodes)]
             found.append((sent, read))
         return found
 
@@ -207,7 +207,7 @@ def test_a_restored_state_draws_the_same_graphs(name, delay, saved_at):
             schedule.at(step + delay)  # a pipelined trainer asks ahead
             drawn.append(matrix(schedule.at(step).inner, schedule.at(step).inner_weight))
             drawn.append(propagation(schedule.at(step), "mean", small_graph().num_nodes))
-            schedule.look(
+            schedule.record(
                 rows_of(schedule.context.whole.nodes, seed=step), None, "mean"
             )  # rows change from step to step
         return drawn
@@ -232,7 +232,7 @@ def test_sizes_learned_in_training_change_the_draws():
         schedule = Schedule(Neighbours(0.3, refresh=1), context, 0)
         schedule.begin(0)
         blind = schedule.at(0)
-        schedule.look(rows_of(context.whole.nodes), None, "mean")
+        schedule.record(rows_of(context.whole.nodes), None, "mean")
         schedule.begin(1)
         known = Neighbours(0.3, refresh=1).draw(context, 1, aggregation(context).row_norms)
         same = torch.equal(schedule.at(1).halo_weight, known.halo_weight)

@@ -47,7 +47,7 @@ def graphs(schedule: Schedule, asking: bool = False) -> list[tuple[torch.Tensor,
         for step in range(STEPS):
             schedule.begin(step)
             nodes = schedule.context.whole.nodes
-            schedule.look(torch.sin(nodes + 1.0 + step)[:, None].double(), None, "mean")
+            schedule.record(torch.sin(nodes + 1.0 + step)[:, None].double(), None, "mean")
             for due in (step, step + DELAY):
                 edges = schedule.at(due)
                 found.append((edges.inner.indices, edges.halo.indices, edges.halo_weight, edges.picked))

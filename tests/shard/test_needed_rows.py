@@ -33,7 +33,7 @@ def test_only_what_is_read_crosses(name):
             assert torch.allclose(propagation(towards, "gcn", 48), full, rtol=0, atol=1e-12)
             assert towards.num_halo <= edges.num_halo
             sent = [context.whole.nodes[each.long()].tolist() for each in towards.links.send_rows]
-            read = [nodes.tolist() for nodes in towards.links.halo.split(towards.halo_nodes)]
+            read = [nodes.tolist() for nodes in towards.links.mirrors.split(towards.halo_nodes)]
             found.append((sent, read, edges.num_halo))
         return found
 
@@ -49,7 +49,7 @@ def test_only_what_is_read_crosses(name):
 def test_others_cross_too_where_they_are_asked_for():
     def work(context):
         near = NeededRows(context, read_rows(context), drawn=False, others=True)
-        return near.links.halo_counts == context.whole.links.halo_counts and bool(near.halo.all())
+        return near.links.mirror_counts == context.whole.links.mirror_counts and bool(near.halo.all())
 
     assert all(on_workers(small_graph(), WORKERS, work))
 

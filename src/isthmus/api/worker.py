@@ -113,7 +113,7 @@ class Worker:
         self.train_mask, self.val_mask, self.test_mask = (data.masks[name] for name in ("train", "val", "test"))
         self.steps = 0
         self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
-        self.graph.begin(0)
+        self.graph.runtime.begin(0)
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Says what `step` updates. All workers begin with the weights of worker 0; PyG convolutions take the graph.
@@ -150,12 +150,12 @@ class Worker:
             mine, where = rows, Where("rows", "reduce", self.steps, "weights")
             all_rows = int(self.transport.all_reduce(torch.tensor([rows]), where))
         share = mine / max(all_rows, 1)
-        loss.backward(torch.full_like(loss, share))
+        self.graph.runtime.backward(loss, torch.full_like(loss, share))
         # The mean over no rows is not a number, but has no gradient either.
         value = loss.detach() * share if mine else torch.zeros_like(loss)
-        total = sum_gradients(model, value, self.steps, self.graph, Stop())
+        total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
-        self.graph.begin(self.steps)
+        self.graph.runtime.begin(self.steps)
         return total
 
     def evaluate(self, model: nn.Module, call: Call | None = None) -> dict[str, float]:
@@ -174,8 +174,8 @@ class Worker:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""
         (model, optimizer), run = self._prepared, Path(folder)
-        if not self.graph.policy.stateless:
-            checkpoint.save_worker(run, self.steps, self.rank, self.graph.state())
+        if not self.graph.runtime.policy.stateless:
+            checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
             self._meet()
         if self.rank == 0:
             checkpoint.save(run, Progress(self.steps), model, optimizer, {}, self._identity, self.size)
@@ -189,10 +189,10 @@ class Worker:
         if step < 0:
             return 0
         progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
-        if not self.graph.policy.stateless and before == self.size:
-            self.graph.restore(checkpoint.restore_worker(run, step, self.rank))
+        if not self.graph.runtime.policy.stateless and before == self.size:
+            self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
         self.steps = progress.step
-        self.graph.begin(self.steps)
+        self.graph.runtime.begin(self.steps)
         return self.steps
 
     def print(self, *values: object) -> None:
@@ -203,7 +203,7 @@ class Worker:
     def close(self) -> None:
         """Leaves the other workers. ``with isthmus.Worker(…) as worker:`` does it by itself."""
         if hasattr(self, "graph"):
-            self.graph.drain()
+            self.graph.runtime.drain()
         self._joined.close()
 
     def __enter__(self) -> Worker:
@@ -214,7 +214,7 @@ class Worker:
             self._meet()  # nobody leaves while another still needs its rows
             self.close()
         else:
-            self.graph.close()
+            self.graph.runtime.close()
             self._joined.close()
 
     def __repr__(self) -> str:
@@ -239,7 +239,7 @@ class Worker:
             return look()
         finally:
             model.train(training)
-            self.graph.begin(self.steps)
+            self.graph.runtime.begin(self.steps)
 
     def _meet(self) -> None:
         """All workers have come this far."""

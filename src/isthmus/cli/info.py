@@ -117,7 +117,7 @@ def variance(
         part = book.part(transport.rank)
         graph = LocalGraph.from_part(part, transport, book.symmetric)
         rows = asked.rows(Data.of(part, TrainConfig(), transport).x, transport.rank)
-        aggregation = Aggregation.of(DrawContext(graph.whole, transport, seed), rows, norm)
+        aggregation = Aggregation.of(DrawContext(graph.runtime.whole, transport, seed), rows, norm)
         return compare(aggregation, asked, report_progress if transport.rank == 0 else lambda what, done, total: None)
 
     found = {"graph": book.name, "parts": book.num_parts, **Hub(book.num_parts, timeout=3600).run(work)[0]}

@@ -1,28 +1,45 @@
 """Rows between workers: what is sent, when, and how; counted to the byte, and never waited for without a limit."""
 
 from isthmus.comm import bits
-from isthmus.comm.channel.buffers import Buffers
-from isthmus.comm.channel.channel import Channel
-from isthmus.comm.channel.codec import AsIs, Codec, codec
-from isthmus.comm.channel.ring import Ring
-from isthmus.comm.channel.select import All, Changed, Every, Gap
-from isthmus.comm.channel.stages import Add, Clip, Keep, Merge, Replace, Smooth, Stages
+from isthmus.comm.channel import (
+    Add,
+    All,
+    AsIs,
+    Buffers,
+    Changed,
+    Channel,
+    Clip,
+    Codec,
+    Every,
+    Gap,
+    Keep,
+    Merge,
+    Replace,
+    Ring,
+    Smooth,
+    Stages,
+    codec,
+)
 from isthmus.comm.coded_allreduce import sum_coded
 from isthmus.comm.ledger import PROBE, Ledger, Where
-from isthmus.comm.links import BACKWARD, FORWARD, Ends, Links
+from isthmus.comm.legs import BACKWARD, FORWARD, GATHER, SCATTER, ChannelId
+from isthmus.comm.links import Ends, Links, Push
 from isthmus.comm.process import Processes
 from isthmus.comm.transport import Hub, InProcess, Pending, Transport
 
 __all__ = [
     "BACKWARD",
     "FORWARD",
+    "GATHER",
     "PROBE",
+    "SCATTER",
     "Add",
     "All",
     "AsIs",
     "Buffers",
     "Changed",
     "Channel",
+    "ChannelId",
     "Clip",
     "Codec",
     "Ends",
@@ -36,6 +53,7 @@ __all__ = [
     "Merge",
     "Pending",
     "Processes",
+    "Push",
     "Replace",
     "Ring",
     "Smooth",

@@ -5,22 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_PLACES = torch.arange(8, dtype=torch.uint8)
-
 
 def pack(flags: Tensor) -> Tensor:
-    """bool [n] → uint8 [⌈n / 8⌉]."""
-    padded = torch.zeros((len(flags) + 7) // 8 * 8, dtype=torch.uint8)
+    """Return bool [n] as uint8 [⌈n / 8⌉]."""
+    padded = flags.new_zeros((len(flags) + 7) // 8 * 8, dtype=torch.uint8)
     padded[: len(flags)] = flags
-    return (padded.view(-1, 8) << _PLACES).sum(1, dtype=torch.uint8)
+    return (padded.view(-1, 8) << _places(flags)).sum(1, dtype=torch.uint8)
 
 
-def unpack(bits: Tensor, count: int) -> Tensor:
-    """The numbers of the set bits among the first ``count``, int32."""
-    flags = (bits[:, None] >> _PLACES) & 1
-    return flags.flatten()[:count].nonzero().flatten().to(torch.int32)
+def unpack(packed: Tensor, count: int) -> Tensor:
+    """Return the first ``count`` bits as bool [count]."""
+    return ((packed[:, None] >> _places(packed)) & 1).flatten()[:count].bool()
 
 
 def room(count: int) -> Tensor:
-    """Memory for the bits of that many rows."""
+    """Return memory for the bits of that many rows."""
     return torch.empty((count + 7) // 8, dtype=torch.uint8)
+
+
+def numbers(flags: Tensor) -> Tensor:
+    """Return the numbers of the rows that are set, int32."""
+    return flags.nonzero().flatten().to(torch.int32)
+
+
+def _places(like: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)

@@ -13,17 +13,17 @@ class Where(NamedTuple):
     """The place of a transfer in a run; every error and every count carries it."""
 
     site: int | str  # the k-th exchange of a forward pass, or a name such as "weights"
-    direction: str  # "forward" (rows) or "backward" (their gradients), "reduce"
+    pass_: str  # "forward" (rows) or "backward" (their gradients), with a leg if need be (`ChannelId`); or "reduce"
     step: int
     kind: str = "embeddings"  # what the bytes are: features, embeddings, gradients, weights, ids, probe
 
     def __str__(self) -> str:
-        return f"site {self.site}, {self.direction}, step {self.step}"
+        return f"site {self.site}, {self.pass_}, step {self.step}"
 
 
 @dataclass
 class Ledger:
-    """Counts per (site, direction, peer) and per kind, of one worker; `take` hands out those since the last take."""
+    """Counts per (site, pass, peer) and per kind, of one worker; `take` hands out those since the last take."""
 
     rows: Counter = field(default_factory=Counter)
     bytes: Counter = field(default_factory=Counter)
@@ -40,8 +40,8 @@ class Ledger:
 
     def sent(self, where: Where, peer: int, rows: int, size: int) -> None:
         if where.kind != PROBE:
-            self.rows[where.site, where.direction, peer] += 0 if where.kind == "ids" else rows
-            self.bytes[where.site, where.direction, peer] += size
+            self.rows[where.site, where.pass_, peer] += 0 if where.kind == "ids" else rows
+            self.bytes[where.site, where.pass_, peer] += size
             self.kinds[where.kind] += size
 
     def used(self, rows: int, age_sum: float, age_max: int) -> None:

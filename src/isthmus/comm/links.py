@@ -1,4 +1,4 @@
-"""Which rows cross between this worker and the others."""
+"""Which rows two workers share: those that one owns and the other mirrors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-FORWARD, BACKWARD = "forward", "backward"
+from isthmus import kernels
+from isthmus.comm import bits
+from isthmus.comm.ledger import Where
+from isthmus.comm.legs import SCATTER
+from isthmus.comm.transport import Pending, Transport
 
 
 @dataclass(frozen=True)
@@ -27,40 +31,85 @@ class Ends:
         return ends
 
     def split(self, block: Tensor) -> list[Tensor]:
-        """A block laid out by peer, as one piece per peer."""
+        """Return one piece per peer of a block laid out by peer."""
         return [block[first:last] for first, last in zip(self.ptr, self.ptr[1:], strict=False)]
 
 
 @dataclass(frozen=True)
 class Links:
-    """Worker q reads my inner rows ``send_rows[q]`` (int32), in this order; ``halo_counts[q]`` of my halo rows are q's.
+    """Worker q mirrors my rows ``send_rows[q]`` (int32), in this order; ``mirror_counts[q]`` of my mirrors are q's.
 
     The links of a drawn graph carry fewer rows than those of the whole graph, and say which.
     """
 
     send_rows: list[Tensor]
-    halo_counts: list[int]
+    mirror_counts: list[int]
     send_positions: list[Tensor] | None = None
-    halo_positions: list[Tensor] | None = None
+    mirror_positions: list[Tensor] | None = None
 
     @cached_property
     def boundary(self) -> Ends:
-        """My boundary rows, once for each reader."""
+        """My rows that others mirror, once for each of them."""
         return Ends([len(rows) for rows in self.send_rows], self.send_positions)
 
     @cached_property
     def boundary_rows(self) -> Tensor:
-        """The inner rows that anybody reads, int64, each once, ascending."""
+        """The rows that anybody mirrors, int64, each once, ascending."""
         return torch.cat(self.send_rows).unique().long()
 
     @cached_property
-    def halo(self) -> Ends:
-        """The halo rows, by owner."""
-        return Ends(self.halo_counts, self.halo_positions)
+    def mirrors(self) -> Ends:
+        """My mirrors, by owner."""
+        return Ends(self.mirror_counts, self.mirror_positions)
 
-    def leaving(self, direction: str) -> Ends:
-        """What I send: boundary rows forward, gradients of halo rows backward."""
-        return self.boundary if direction == FORWARD else self.halo
+    @property
+    def num_mirrors(self) -> int:
+        return self.mirrors.ptr[-1]
 
-    def arriving(self, direction: str) -> Ends:
-        return self.halo if direction == FORWARD else self.boundary
+    def leaving(self, leg: str) -> Ends:
+        """Return the rows that I send: boundary rows in a scatter, mirrors in a gather."""
+        return self.boundary if leg == SCATTER else self.mirrors
+
+    def arriving(self, leg: str) -> Ends:
+        """Return the rows that I receive."""
+        return self.mirrors if leg == SCATTER else self.boundary
+
+    def pull(self, values: Tensor, transport: Transport, where: Where) -> Tensor:
+        """Return the owners' values of my mirrors, [mirrors, …], from each worker's values of its rows, [n, …].
+
+        Every worker calls it at the same time, and waits.
+        """
+        column = values.reshape(len(values), -1).contiguous()
+        out = column.new_empty(self.num_mirrors, column.shape[1])
+        leaving = [kernels.gather_rows(column, rows) for rows in self.send_rows]
+        transport.exchange(leaving, self.mirrors.split(out), where).wait()
+        return out.view(-1, *values.shape[1:])
+
+    def push(self, values: Tensor, transport: Transport, where: Where) -> Push:
+        """Send values of my mirrors, [mirrors], to their owners; `Push.wait` gives what others say of my rows.
+
+        Every worker calls it at the same time. Bools travel as one bit each.
+        """
+        flags = values.dtype == torch.bool
+        leaving = [bits.pack(part) if flags else part.contiguous() for part in self.mirrors.split(values)]
+        arriving = [
+            bits.room(len(rows)) if flags else values.new_empty(len(rows), *values.shape[1:]) for rows in self.send_rows
+        ]
+        return Push(self, arriving, flags, transport.exchange(leaving, arriving, where))
+
+
+@dataclass(frozen=True)
+class Push:
+    """Values of mirrors on their way to the owners."""
+
+    links: Links
+    arriving: list[Tensor]
+    flags: bool
+    pending: Pending
+
+    def wait(self) -> list[Tensor]:
+        """Return what each worker says of my rows that it mirrors, [rows of that link]."""
+        self.pending.wait()
+        if not self.flags:
+            return self.arriving
+        return [bits.unpack(part, len(rows)) for part, rows in zip(self.arriving, self.links.send_rows, strict=True)]

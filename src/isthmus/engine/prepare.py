@@ -15,10 +15,10 @@ from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
-from isthmus.local.graph import as_tensor
 from isthmus.nn import Model
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
+from isthmus.shard.load import as_tensor
 
 SPLITS = ("train", "val", "test")
 
@@ -85,7 +85,7 @@ class Views:
             whole = _view(graph, data, book.classes, ("train", "val", "test"))
             share = book.train[config.split] / book.nodes
             if share <= FEW:
-                graph.reads_only(data.masks["train"].nonzero().flatten(), share)
+                graph.runtime.needs_only(data.masks["train"].nonzero().flatten(), share)
             return Views(whole, (whole,))
         seen = data.masks["train"]
         train = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("train",))
@@ -95,9 +95,9 @@ class Views:
 
 
 def _view(graph: LocalGraph, data: Data, classes: int, scores: tuple[str, ...]) -> View:
-    if not isinstance(data.x, torch.Tensor) and not graph.keeps_sparse:
+    if not isinstance(data.x, torch.Tensor) and not graph.runtime.keeps_sparse:
         data = Data(data.x.dense(), data.y, data.masks)
-    graph.fix(data.x)
+    graph.runtime.fix(data.x)
     return View(graph, data, classes, scores)
 
 

@@ -12,7 +12,7 @@ from isthmus.comm import Transport, Where, sum_coded
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
-from isthmus.local import LocalGraph
+from isthmus.local import LocalGraph, Runtime
 from isthmus.tasks.node_classes import loss_sum, score
 
 Call = Callable[[LocalGraph, Any], Tensor]
@@ -35,11 +35,12 @@ def train_step(
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    view.graph.begin(step, probe=probe, declared=True)
+    run = view.graph.runtime
+    run.begin(step, probe=probe, declared=True)
     logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
     loss = loss_sum(_of_training_nodes(logits, mask, view), view.data.y[mask]) / labelled
-    loss.backward()
-    total = sum_gradients(model, loss.detach(), step, view.graph, stop or Stop())
+    run.backward(loss)
+    total = sum_gradients(model, loss.detach(), step, run, stop or Stop())
     optimizer.step()
     return total
 
@@ -57,9 +58,9 @@ def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:
     return logits
 
 
-def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, stop: Stop) -> float:
+def sum_gradients(model: nn.Module, loss: Tensor, step: int, run: Runtime, stop: Stop) -> float:
     """Sums loss and gradients over the workers in one message, which also says whether one of them is to stop."""
-    transport, encode = graph.transport, graph.policy.weights
+    transport, encode = run.transport, run.policy.weights
     if transport.size == 1:
         stop.agreed = stop.asked
         return float(loss)
@@ -68,12 +69,12 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
     # What no worker's loss reads has no gradient in one process either, which some optimizers tell from zero.
     about = [float(stop.asked), *(float(p.grad is not None) for p in parameters)]
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
-    graph.schedule.ask(step)
+    run.schedule.ask(step)
     flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
     if encode.lossless:
         transport.all_reduce(flat, where)
     else:
-        sum_coded(flat[place:], flat[:place], encode, transport, where, graph.channels.seed)
+        sum_coded(flat[place:], flat[:place], encode, transport, where, run.channels.seed)
     transport.release()
     total, asked, *read = flat[:place].tolist()
     stop.agreed = bool(asked)
@@ -87,7 +88,7 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
 def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -> Tensor:
     """Logits of this worker's nodes, [n, C]: ``model(graph, x)``, or what ``call`` makes of (graph, x) with it."""
     model.eval()
-    view.graph.begin(step, training=False)
+    view.graph.runtime.begin(step, training=False)
     return (call or model)(view.graph, view.data.x)
 
 

@@ -35,7 +35,7 @@ from isthmus.engine.saved_run import class_name
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError, Stopped
-from isthmus.local import LocalGraph, Policy
+from isthmus.local import Policy, Runtime
 from isthmus.partition import Book, shares
 from isthmus.tasks.node_classes import check_metric, default_metric
 
@@ -83,7 +83,7 @@ def train(
         run.loop()
         return run.end()
     finally:
-        views.train.graph.close()
+        views.train.graph.runtime.close()
 
 
 class _TrainingRun:
@@ -152,9 +152,9 @@ class _TrainingRun:
                 f"{self.out} ended at step {self.progress.step}, {self.progress.waited} evaluations after its best: "
                 "give more --patience to go on with it"
             )
-        stateful = not self.graph.policy.stateless
+        stateful = not self.runtime.policy.stateless
         if before == size and stateful:
-            self.graph.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
+            self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
         if before != size and first:
             held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
             self.note(
@@ -181,7 +181,7 @@ class _TrainingRun:
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}
             if probe:
-                line["error"] = probed_errors(self.graph.channels.errors, self.transport)
+                line["error"] = probed_errors(self.runtime.channels.errors, self.transport)
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
             self.record.line(**line)
@@ -191,7 +191,7 @@ class _TrainingRun:
             if progress.step % every == 0 or over or self.stop.agreed:
                 self.save()
             if self.stop.agreed and not over:
-                self.graph.drain()
+                self.runtime.drain()
                 self.meet()  # nobody leaves before worker 0 has written
                 raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)
 
@@ -218,12 +218,12 @@ class _TrainingRun:
         return scores
 
     @property
-    def graph(self) -> LocalGraph:
-        return self.views.train.graph
+    def runtime(self) -> Runtime:
+        return self.views.train.graph.runtime
 
     def save(self) -> None:
-        if not self.graph.policy.stateless and self.out is not None:
-            checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.graph.state())
+        if not self.runtime.policy.stateless and self.out is not None:
+            checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.runtime.state())
             self.meet()
         run, size = self.record.folder, self.transport.size
         if run is not None:
@@ -234,7 +234,7 @@ class _TrainingRun:
         self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
 
     def end(self) -> Result:
-        self.graph.drain()
+        self.runtime.drain()
         self.model.load_state_dict(self.best)
         summary = without_nan(self.summarise())
         self.record.end(summary)
@@ -244,7 +244,7 @@ class _TrainingRun:
         """The numbers of all workers: bytes, rows and memory summed, times of worker 0."""
         steps, best, total = max(self.done, 1), self.progress.best, self.total
         rows_sent = sum(total.rows.values())
-        mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.graph.whole.num_halo]
+        mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.runtime.whole.num_halo]
         mine += [
             total.cache_hits,
             total.cache_misses,

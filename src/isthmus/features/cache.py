@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Transport, Where, bits
+from isthmus.comm import FORWARD, Links, Transport, Where, bits
 from isthmus.features.cache_policy import CachePolicy
 
 
@@ -29,7 +29,7 @@ class FeatureCache:
 
     def __init__(self, policy: CachePolicy, links: Links, transport: Transport, seed: int):
         self.policy, self.links, self.transport, self.seed = policy, links, transport, seed
-        self.where_of = torch.full((links.halo.ptr[-1],), -1, dtype=torch.int32)  # the cache map
+        self.where_of = torch.full((links.num_mirrors,), -1, dtype=torch.int32)  # the cache map
         self.rows = torch.empty(0)  # the cache buffer, [cached, F]
         self.kept_by = [torch.zeros(len(rows), dtype=torch.bool) for rows in links.send_rows]  # by each reader
 
@@ -39,10 +39,14 @@ class FeatureCache:
         keep = torch.zeros(len(self.where_of), dtype=torch.bool)
         keep[chosen] = True
         new = keep & (self.where_of < 0)
-        wanted = self._tell(new, step)
-        self.kept_by = self._heard(self._tell(keep, step))
-        arrived = x.new_empty(int(new.sum()), x.shape[1])
-        self._fetch(x, self._heard(wanted), new, arrived, step)
+        said = Where("cache", "setup", step, "ids")
+        wanted = self.links.push(new, self.transport, said).wait()
+        self.kept_by = self.links.push(keep, self.transport, said).wait()
+        fetched = Links(
+            [rows[w] for rows, w in zip(self.links.send_rows, wanted, strict=True)],
+            [int(part.sum()) for part in self.links.mirrors.split(new)],
+        )
+        arrived = fetched.pull(x, self.transport, Where("cache", FORWARD, step, "features"))
         rows = x.new_empty(len(chosen), x.shape[1])
         here = self.where_of[chosen]
         old = here >= 0
@@ -75,35 +79,10 @@ class FeatureCache:
             send_positions.append(
                 torch.arange(len(rows), dtype=torch.int32)[leaves] if positions is None else positions[leaves]
             )
-        missed = drawn.halo.split(~hit)
-        halo_positions = [
-            rows.nonzero().flatten().to(torch.int32) if drawn.halo_positions is None else drawn.halo_positions[q][rows]
-            for q, rows in enumerate(missed)
-        ]
-        return Links(send_rows, [int(rows.sum()) for rows in missed], send_positions, halo_positions)
-
-    def _tell(self, rows: Tensor, step: int) -> list[Tensor]:
-        """Says something (one bit) of each halo row to its owner; what the readers of my rows say, as bits."""
-        heard = [bits.room(len(mine)) for mine in self.links.send_rows]
-        where = Where("cache", "backward", step, "ids")
-        said = [bits.pack(part) for part in self.links.halo.split(rows)]
-        self.transport.exchange(said, heard, where).wait()
-        return heard
-
-    def _heard(self, told: list[Tensor]) -> list[Tensor]:
-        """The same as one bool per row."""
-        said = []
-        for part, rows in zip(told, self.links.send_rows, strict=True):
-            flagged = torch.zeros(len(rows), dtype=torch.bool)
-            flagged[bits.unpack(part, len(rows)).long()] = True
-            said.append(flagged)
-        return said
-
-    def _fetch(self, x: Tensor, wanted: list[Tensor], new: Tensor, out: Tensor, step: int) -> None:
-        leaving = [kernels.gather_rows(x, rows[w]) for rows, w in zip(self.links.send_rows, wanted, strict=True)]
-        counts = [int(part.sum()) for part in self.links.halo.split(new)]
-        where = Where("cache", "forward", step, "features")
-        self.transport.exchange(leaving, list(torch.split(out, counts)), where).wait()
+        missed = drawn.mirrors.split(~hit)
+        drawn_at = drawn.mirror_positions
+        mirror_positions = [bits.numbers(m) if drawn_at is None else drawn_at[q][m] for q, m in enumerate(missed)]
+        return Links(send_rows, [int(rows.sum()) for rows in missed], send_positions, mirror_positions)
 
     def state(self) -> dict[str, Tensor]:
         kept = {f"kept_by.{q}": kept for q, kept in enumerate(self.kept_by)}

@@ -26,11 +26,15 @@ class FixedRows:
         self._written_to: set[str] = set()
 
     def is_of(self, x: Tensor) -> bool:
-        """Whether x are these rows, as they were."""
+        """Return whether x are these rows, as they were."""
         return x is self.rows and x._version == self._version
 
+    def holds(self, x: Tensor) -> bool:
+        """Return whether x lies where these rows lie: it is they, or a view of all of them."""
+        return isinstance(self.rows, Tensor) and x.data_ptr() == self.rows.data_ptr() and x.shape == self.rows.shape
+
     def once(self, what: str, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made once."""
+        """Return the result of ``make``, made once and called ``what``."""
         if what in self._made and _version(self._made[what][0]) != self._made[what][1]:
             self._written_to.add(what)
             del self._made[what]
@@ -41,16 +45,16 @@ class FixedRows:
         return self._made[what][0]
 
     def lent(self, what: str, make: Callable[[], Tensor]) -> Tensor:
-        """The same, for a model."""
+        """Like `once`, but a copy once a model has written to the result in place."""
         made = self.once(what, make)
         return made.clone() if what in self._written_to else made
 
     @property
     def names(self) -> dict[int, str]:
-        """By the id of an object: how it is called here."""
+        """The names of all that is kept, by the id of the object."""
         return {id(self.rows): "rows", **{id(made): what for what, (made, _) in self._made.items()}}
 
 
 def _version(thing: object) -> int:
-    """How often torch has written to it."""
+    """Return how often torch has written to it."""
     return thing._version if isinstance(thing, Tensor) else 0

@@ -16,10 +16,10 @@ def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int,
     """
     where = Where(site, FORWARD, step, "features")
     leaving = [x.take(rows.long()) for rows in links.send_rows]
-    counts = torch.empty(links.halo.ptr[-1], dtype=torch.int32)
+    counts = torch.empty(links.num_mirrors, dtype=torch.int32)
     lengths = [rows.pattern.indptr.diff().to(torch.int32) for rows in leaving]
-    transport.exchange(lengths, links.halo.split(counts), where._replace(kind="ids")).wait()
-    stored = Ends([int(rows.sum()) for rows in links.halo.split(counts)])
+    transport.exchange(lengths, links.mirrors.split(counts), where._replace(kind="ids")).wait()
+    stored = Ends([int(rows.sum()) for rows in links.mirrors.split(counts)])
 
     def gather(messages: list[Tensor], rows: list[int]) -> Tensor:
         out = messages[0].new_empty(stored.ptr[-1])

@@ -3,6 +3,7 @@
 from isthmus.local.graph import LocalGraph, induced_graph
 from isthmus.local.policy import Policy
 from isthmus.local.rows import FEW, gather_rows, scatter_rows
+from isthmus.local.runtime import Runtime
 from isthmus.local.savings import Savings
 
-__all__ = ["FEW", "LocalGraph", "Policy", "Savings", "gather_rows", "induced_graph", "scatter_rows"]
+__all__ = ["FEW", "LocalGraph", "Policy", "Runtime", "Savings", "gather_rows", "induced_graph", "scatter_rows"]

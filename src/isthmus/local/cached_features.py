@@ -11,7 +11,7 @@ from isthmus.local.channels import Channels
 from isthmus.sample import Schedule
 
 
-class Features:
+class CachedFeatures:
     """Rows that never change, but are too many to keep: each step reads those of its graph.
 
     The cache is refreshed together with the sampler's probabilities.

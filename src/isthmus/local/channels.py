@@ -1,15 +1,19 @@
-"""All channels of a worker: one per site and direction, made when first used."""
+"""All channels of a worker: one per (site, pass, leg), made when first used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from isthmus.comm import FORWARD, PROBE, Buffers, Channel, Links, Ring, Stages, Transport
+from isthmus.comm import FORWARD, GATHER, PROBE, SCATTER, Buffers, Channel, ChannelId, Links, Ring, Stages, Transport
 from isthmus.comm.channel.state import restore, state_of
+from isthmus.errors import InputError
 from isthmus.local.policy import Policy
 from isthmus.shard import Shard
+
+EXACT, POLICY, NEEDED, FEATURES = "exact", "policy", "near", "features"
+"""The uses of a site: an exact exchange, the policy's, the policy's of needed rows alone, that of fixed features."""
 
 
 class Channels:
@@ -18,67 +22,80 @@ class Channels:
     def __init__(self, transport: Transport, policy: Policy, whole: Shard, seed: int):
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
-        self.channels: dict[tuple[int, str, str], Channel] = {}
-        self.near = whole.links  # all that the links of a near site can carry
+        self.made: dict[tuple[ChannelId, str], Channel] = {}
+        self.near = whole.links  # all that can cross at a site where only needed rows are made
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
+        """Begin a pass; with ``probe`` errors are measured in it."""
         self.step, self.probing = step, probe
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
-    def channel(self, site: int, direction: str, exact: bool, near: bool = False) -> Channel:
-        """``near``: of a site where only rows that are read after the pass are made (`Near`)."""
+    def channel(self, channel: ChannelId, exact: bool, needed: bool = False) -> Channel:
+        """Return a channel; ``needed``: of a site where only rows are made that the loss needs."""
         if exact:
-            return self._channel(site, direction, "exact", Stages())
-        stages = self.policy.forward if direction == FORWARD else self.policy.backward
-        return self._channel(site, direction, "near" if near else "policy", stages)
+            return self._channel(channel, EXACT, Stages())
+        stages = self.policy.stages(channel.pass_, channel.leg)
+        return self._channel(channel, NEEDED if needed else POLICY, stages)
 
     def feature_channel(self, site: int) -> Channel:
-        """For rows that never change: coded and delayed like others, but none are kept at either end."""
-        asked = self.policy.forward
-        return self._channel(site, FORWARD, "features", Stages(encode=asked.encode, delay=asked.delay, warm=asked.warm))
+        """Return the channel of rows that never change: coded and delayed like others, but kept at neither end."""
+        asked = self.policy.stages(FORWARD, SCATTER)
+        stages = Stages(encode=asked.encode, delay=asked.delay, warm=asked.warm)
+        return self._channel(ChannelId(site, FORWARD, SCATTER), FEATURES, stages)
 
-    def _channel(self, site: int, direction: str, way: str, stages: Stages) -> Channel:
-        key = (site, direction, way)
-        if key not in self.channels:
-            whole = self.near if way == "near" else self.whole.links
-            about = (self.transport, stages, whole, site, direction, self.seed, self.buffers)
-            self.channels[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
-        return self.channels[key]
+    def _channel(self, channel: ChannelId, use: str, stages: Stages) -> Channel:
+        key = (channel, use)
+        if key not in self.made:
+            whole = self.near if use == NEEDED else self.whole.links
+            about = (self.transport, stages, whole, channel, self.seed, self.buffers)
+            self.made[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
+        return self.made[key]
 
-    def measure(self, channel: Channel, rows: Tensor, edges: Shard, held: Tensor | None) -> None:
-        """Compares what is held with what an exact exchange of `rows` gives, if this is a step of probing."""
-        if not self.probing or held is None or channel.reader.layout is not edges.links:
+    def measure(self, channel: Channel, rows: Tensor, shard: Shard, held: Tensor | None) -> None:
+        """Compare what is held with what an exact exchange of `rows` gives, if this is a step of probing."""
+        if not self.probing or held is None or channel.reader.layout is not shard.links:
             return
-        fresh_way = self.channel(channel.site, channel.direction, exact=True)
-        fresh_way.post(self.step, rows, edges.links, PROBE)
+        fresh_way = self.channel(channel.id, exact=True)
+        fresh_way.post(self.step, rows, shard.links, PROBE)
         fresh = fresh_way.take(self.step)
         if fresh is not None:
             gap = (held.double() - fresh.double()).square().sum()
-            self.errors[channel.site, channel.direction] = float(gap), float(fresh.double().square().sum())
+            self.errors[channel.id.site, channel.id.label] = float(gap), float(fresh.double().square().sum())
+
+    def observe(self, told: Mapping[str, float]) -> None:
+        """Tell every selector how training goes (`Select.observe`)."""
+        for channel in self.made.values():
+            channel.sender.select.observe(told)
 
     def state(self) -> dict[str, Tensor]:
+        """Return what all channels carry from step to step, by name."""
         state: dict[str, Tensor] = {}
-        for (site, direction, way), channel in self.channels.items():
-            if way != "exact" and not channel.stages.stateless:
-                state |= {f"{site}.{direction}.{way}.{name}": tensor for name, tensor in state_of(channel).items()}
+        for (channel_id, use), channel in self.made.items():
+            if use != EXACT and not channel.stages.stateless:
+                name = ".".join(map(str, (*channel_id, use)))
+                state |= {f"{name}.{piece}": tensor for piece, tensor in state_of(channel).items()}
         return state
 
     def restore(self, state: dict[str, Tensor], links_at: Callable[[int, bool], Links]) -> None:
-        by_channel: dict[tuple[str, str, str], dict[str, Tensor]] = {}
+        """Put a state back; ``links_at(step, needed)`` gives the links of a step's graph."""
+        by_channel: dict[tuple[ChannelId, str], dict[str, Tensor]] = {}
         for name, tensor in state.items():
-            site, direction, way, rest = name.split(".", 3)
-            by_channel.setdefault((site, direction, way), {})[rest] = tensor
-        for (site, direction, way), part in by_channel.items():
-            near, features = way == "near", way == "features"
-            channel = self.feature_channel(int(site)) if features else self.channel(int(site), direction, False, near)
+            site, pass_, leg, use, piece = name.split(".", 4)
+            if leg not in (SCATTER, GATHER):
+                raise InputError(f"the checkpoint has a channel {name} of an older isthmus: go on with that version")
+            by_channel.setdefault((ChannelId(int(site), pass_, leg), use), {})[piece] = tensor
+        for (channel_id, use), part in by_channel.items():
+            needed = use == NEEDED
+            feature = use == FEATURES
+            channel = self.feature_channel(channel_id.site) if feature else self.channel(channel_id, False, needed)
 
-            def links_of(step: int, near: bool = near) -> Links:
-                return links_at(step, near)
+            def links_of(step: int, needed: bool = needed) -> Links:
+                return links_at(step, needed)
 
             restore(channel, part, links_of)
 
     def drain(self) -> None:
-        """Waits for every transfer that is under way."""
-        for channel in self.channels.values():
+        """Wait for every transfer that is under way."""
+        for channel in self.made.values():
             channel.drain()

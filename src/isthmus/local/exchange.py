@@ -1,56 +1,31 @@
-"""The exchange of an edge-cut as autograd Functions: rows come in before a layer, their gradients go back after it."""
+"""The exchange as autograd Functions: `Post` sends boundary rows, `Take` adds what the halo rows bring.
+
+    token, x = Post(x)  →  inner = P_inner x  →  Take(token, inner)        forward: send, compute, wait
+    wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same, turned round
+
+The token is empty: it stands for rows under way, and makes autograd walk back in this order. So transfers run beside
+the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
-from isthmus.comm import BACKWARD, FORWARD, Channel
-from isthmus.shard import Shard
-
-if TYPE_CHECKING:
-    from isthmus.local.graph import LocalGraph
-
-
-class Mask(NamedTuple):
-    """The masks of one dropout of a model, those of all its steps: functions of (seed, step, call, node, feature)."""
-
-    seed: int
-    call: int
-    p: float
-
-    def stream(self, step: int) -> int:
-        return kernels.stream(self.seed, step, self.call)
-
-    def drop(self, rows: Tensor, nodes: Tensor, step: int, out: Tensor | None = None) -> Tensor:
-        return kernels.dropout(rows, nodes, self.stream(step), self.p, out=out)
-
-
-class Late(NamedTuple):
-    """What others read instead of rows X that were dropped out: S, the rows before that, with the mask of their step.
-
-    Readers drop them out; or, where X = D(S) Wᵀ is narrower than S, the owner sends that, with the mask of the step
-    that will read it.
-    """
-
-    rows: Tensor  # [n, G]
-    mask: Mask
-    weight: Tensor | None = None  # [F, G]
-
-    def dropped(self, at: Tensor, nodes: Tensor, step: int) -> Tensor:
-        """D(S) of the rows at these places, of these nodes, in the weight's dtype."""
-        assert self.weight is not None, "only narrow rows are made by their owner"
-        return self.mask.drop(self.rows[at].to(self.weight.dtype), nodes, step)
+from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId
+from isthmus.errors import InputError
+from isthmus.local.dropout import Late, Mask
+from isthmus.local.product import inner_product
+from isthmus.local.runtime import Runtime
+from isthmus.shard import Norm, Shard
 
 
 def aggregate(
-    graph: LocalGraph,
+    run: Runtime,
     x: Tensor,
     norm: str,
     site: int,
@@ -58,341 +33,322 @@ def aggregate(
     late: Late | None = None,
     only: Tensor | None = None,
 ) -> Tensor:
-    """P_inner X + P_halo X_halo, [n, F]; or the rows ``only`` of it."""
-    rows, mask, weight = late or (None, None, None)
-    return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask, only)
+    """Return P_inner X + P_halo X_halo, [n, F]; or the rows ``only`` of it."""
+    crossing = Crossing.to(run, norm, site, x, exact, only)
+    if late is None:
+        token, x = Post.apply(crossing, x)
+    else:
+        crossing.fresh = x.detach
+        token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
+    return crossing.take(token, inner_product(x, crossing.shard, crossing.norm, crossing.as_rows))
 
 
-def aggregate_inner(edges: Shard, x: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """P_inner X alone, [n, F]."""
-    return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
+def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, only: Tensor) -> Tensor:
+    """Return the rows ``only`` of (P_inner X) Wᵀ + P_halo (X_halo Wᵀ), [m, F], for x = D(S) [n, G] of ``late``.
+
+    Few rows are made here, so they are transformed after their sum; owners send what they have transformed.
+    """
+    assert late.weight is not None, "narrow rows have a weight"
+    crossing = Crossing.to(run, norm, site, late.weight, exact=False, only=only)
+    crossing.fresh = lambda: x.detach().to(late.weight.dtype) @ late.weight.detach().t()
+    token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
+    scale = crossing.shard.norm(norm, kernels.sum_dtype(x.dtype))
+    return crossing.take(token, run.linear(inner_product(x, crossing.shard, scale, run.as_rows), late.weight))
 
 
-def aggregate_halo(graph: LocalGraph, edges: Shard, x: Tensor, norm: str, site: int, late: Late, near: bool) -> Tensor:
-    """P_halo X_halo alone, [n, F], of rows X Wᵀ that their owners make of x [n, G] for their readers (`Late`)."""
-    return _NarrowHalo.apply(late.rows, late.weight, x.detach(), graph, edges, norm, site, late.mask, near)
+def with_halo(run: Runtime, x: Tensor, site: int, exact: bool) -> Tensor:
+    """Return [X; X_halo], [n + h, F]."""
+    crossing = Crossing(run, run.whole if exact else run.drawn, site, exact)
+    token, x = Post.apply(crossing, x)
+    return crossing.tied(*TakeBeside.apply(crossing, token, x))
 
 
-def halo(graph: LocalGraph, x: Tensor, site: int, exact: bool) -> Tensor:
-    return _Halo.apply(x, graph, site, exact)
+def halo_rows(run: Runtime, x: Tensor, site: int) -> Tensor:
+    """Return X_halo alone, [h, F]."""
+    crossing = Crossing(run, run.drawn, site)
+    token = PostLate.apply(crossing, None, x, None)
+    return crossing.tied(*TakeRows.apply(crossing, token, x.detach()))
 
 
-def fetch(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
-    """The halo rows alone, [h, F]."""
-    return _Fetch.apply(x, graph, site)
+class Crossing:
+    """One site in one pass over the graph: rows cross to their readers, later their gradients cross back.
 
-
-def combine(edges: Shard, x: Tensor, halo: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F] that are already here."""
-    return _Combine.apply(x, halo, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
-
-
-def attend(edges: Shard, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
-    return _Attend.apply(target, source, x, edges, slope)
-
-
-def dropout(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> Tensor:
-    if p == 0:
-        return torch.relu(x) if relu else x
-    return (_ReluDropout if relu else _Dropout).apply(x, nodes, stream, p)
-
-
-def dropout_both(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) -> tuple[Tensor, Tensor]:
-    """The rows after dropout, and before it (but after relu, if asked)."""
-    return _ReluDropoutBoth.apply(x, nodes, stream, p) if relu else (_Dropout.apply(x, nodes, stream, p), x)
-
-
-class _Aggregate(Function):
-    """Z = P_inner X + P_halo X_halo, with halo rows as the channel gives them; the gradient takes the same way back.
-
-    The inner half is computed while rows are under way, if that saving is taken.
+    It holds what the Functions of a site share until the gradients are home.
     """
 
+    def __init__(self, run: Runtime, shard: Shard, site: int, exact: bool = False, needed: bool = False):
+        """``exact``: fresh rows of the whole graph, whatever the policy says. ``needed``: only rows next to those that
+        the loss needs cross."""
+        self.run, self.shard, self.site, self.exact, self.needed = run, shard, site, exact, needed
+        self._norm: Norm | None = None
+        self.mask: Mask | None = None  # that readers apply
+        self.fresh: Callable[[], Tensor] | None = None  # rows as an exact exchange would send them, for the probe
+        self.narrow: torch.dtype | None = None  # of rows that owners have transformed
+        self.form = 0, run.dtype  # width and dtype of what is read
+        self._arrived: Tensor | None = None
+        self._gone_back = False
+        self._converted: tuple[int, Tensor] | None = None  # the last rows that were brought into another dtype
+
     @staticmethod
-    def forward(ctx, x, before, weight, graph, name, site, exact, mask, only):
-        edges = graph.whole if exact else graph.edges
-        sums = kernels.sum_dtype(x.dtype)
-        ctx.near = near = graph.reading.is_near(only)
+    def to(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
+        """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
+        shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         if only is not None:
-            edges = graph.reading.towards(only, edges, edges.norm(name, sums).add_self)
-        norm = edges.norm(name, sums)
-        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.exact, ctx.mask = graph, edges, norm, site, exact, mask
-        ctx.narrow, ctx.late = weight is not None, before is not None
-        ctx.save_for_backward(*((before, weight) if ctx.narrow else ()))
-        rows, overlap = graph.as_rows(x), graph.savings.overlap
-        leaving = x if graph.rows_dtype is None else rows
-        if ctx.late and not ctx.narrow:
-            leaving = graph.as_sent(before)
+            shard = run.needed.towards(only, shard, shard.norm(norm, sums).add_self)
+        crossing = Crossing(run, shard, site, exact, run.needed.is_near(only))
+        crossing._norm = shard.norm(norm, sums)
+        return crossing
+
+    @property
+    def norm(self) -> Norm:
+        """The norm of an aggregation."""
+        assert self._norm is not None, "only aggregations have a norm"
+        return self._norm
+
+    def channel(self, pass_: str) -> Channel:
+        """Return the channel of the leg that a pass uses under an edge-cut."""
+        leg = SCATTER if pass_ == FORWARD else GATHER
+        return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, self.needed)
+
+    # Forward
+
+    def post(self, x: Tensor) -> None:
+        """Send boundary rows of x [n, F]: for this step, or, delayed, for the graph of a later one."""
+        run, rows, channel = self.run, self.run.as_sent(x), self.channel(FORWARD)
         kind = "embeddings" if x.requires_grad else "features"
-        if ctx.narrow:
-            channel = _post_narrow(graph, Late(before, mask, weight), site, kind, near)
+        if rows is not x:
+            self._converted = x.data_ptr(), rows
+        if self.exact:
+            channel.post(run.step, rows, run.whole.links, kind)
+        elif run.policy.sampler is None:
+            channel.post(run.step, rows, run.needed.links_at(run.step, self.needed), kind)
         else:
-            channel = _post_rows(graph, leaving, site, exact, kind, near)
-        arrived = None if overlap else channel.take(graph.step)
-        out = edges.aggregate_inner(rows, norm, x.dtype)
-        if overlap:
-            arrived = channel.take(graph.step)
-        if arrived is not None:
-            halo = arrived
-            if ctx.late and not ctx.narrow:
-                halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
-            edges.aggregate_halo(halo, norm, out)
-        if graph.channels.probing:
-            fresh = graph.as_sent(leaving.to(weight.dtype)) if ctx.narrow else leaving
-            graph.channels.measure(channel, fresh, edges, arrived)
+            for due in channel.dues(run.step):
+                channel.post(run.step, rows, run.needed.links_at(due, self.needed), kind, due)
+        if run.channels.probing:
+            self.fresh = lambda: rows
+        self._posted(channel)
+
+    def post_narrow(self, late: Late) -> None:
+        """Send D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; make no other rows."""
+        assert late.weight is not None, "only narrow rows are made by their owner"
+        run, channel, self.narrow = self.run, self.channel(FORWARD), late.weight.dtype
+        for due in channel.dues(run.step):
+            links = run.needed.links_at(due, self.needed)
+            at, rows = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
+            rows[at] = late.dropped(at, run.whole.nodes[at], due) @ late.weight.t()
+            channel.post(run.step, run.as_sent(rows), links, "embeddings", due)
+        self._posted(channel)
+
+    def _posted(self, channel: Channel) -> None:
+        if not self.run.savings.overlap:
+            self._arrived = channel.take(self.run.step)
+
+    def arrived(self, like: Tensor) -> Tensor | None:
+        """Return the halo rows as the channel gives them, [h, F]; None before the first are due.
+
+        ``like`` has the width and dtype of their gradients.
+        """
+        channel, self.form = self.channel(FORWARD), (like.shape[1], like.dtype)
+        if self.run.savings.overlap:
+            self._arrived = channel.take(self.run.step)
+        taken, self._arrived = self._arrived, None
+        if self.run.channels.probing and self.fresh is not None:
+            fresh = self.fresh()
+            fresh = fresh if self.narrow is None else self.run.as_sent(fresh.to(self.narrow))
+            self.run.channels.measure(channel, fresh, self.shard, taken)
+        self.fresh = None
+        return taken
+
+    def add_halo_product(self, out: Tensor) -> None:
+        """Add P_halo X_halo to ``out`` [n, F]."""
+        halo, run = self.arrived(out), self.run
+        if halo is not None and self.mask is not None:
+            halo = run.as_rows(self.mask.drop(halo.to(out.dtype), self.shard.halo_nodes, run.step))
+        if halo is not None:
+            self.shard.aggregate_halo(halo, self.norm, out)
+
+    def take(self, token: Tensor, inner: Tensor) -> Tensor:
+        """Return the inner product [n, F] with that of the halo added to it, in place."""
+        return self.tied(*Take.apply(self, token, inner))
+
+    def tied(self, out: Tensor, tie: Tensor) -> Tensor:
+        """Return what was made. The step ties the loss to every site: a loss that does not read one still sends."""
+        if tie.requires_grad:
+            self.run.ties.append(tie)
         return out
 
-    @staticmethod
-    def backward(ctx, grad):
-        graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
-        rows, channel = graph.as_rows(grad), graph.channels.channel(ctx.site, BACKWARD, ctx.exact, ctx.near)
-        # What rows' owners made in their weights' dtype goes back in it, also from readers who compute in another.
-        dtype = ctx.saved_tensors[1].dtype if ctx.narrow else grad.dtype
-        leaving = channel.outbox(edges.num_halo, grad.shape[1], dtype)
-        edges.spread_halo(rows, norm, leaving)
-        own = partial(edges.spread_inner, rows, norm, grad.dtype)
-        if not ctx.late:
-            return _return_gradients(graph, edges, channel, leaving, own), *[None] * 8
-        if not ctx.narrow:
-            ctx.mask.drop(leaving, edges.halo_nodes, graph.step, out=leaving)
-        inner: list[Tensor] = []
+    # Backward
 
-        def nothing() -> Tensor:
-            """The inner half is made while gradients are under way, but it is not theirs to be added to."""
-            inner.append(own())
-            return torch.zeros_like(inner[0], dtype=dtype)
+    def outbox(self, width: int, dtype: torch.dtype) -> Tensor:
+        """Return memory for the gradients of halo rows, [h, F]."""
+        return self.channel(BACKWARD).outbox(self.shard.num_halo, width, self.narrow or dtype)
 
-        home = _return_gradients(graph, edges, channel, leaving, nothing)
-        if not ctx.narrow:
-            return inner[0], home, *[None] * 7
-        return (
-            inner[0],
-            *_through(graph, channel, home, Late(ctx.saved_tensors[0], ctx.mask, ctx.saved_tensors[1])),
-            *[None] * 6,
-        )
+    def spread_halo(self, grad: Tensor | None) -> Tensor:
+        """Return the gradients of halo rows, P_haloᵀ grad, [h, F], in an outbox; zeros if nobody reads the site."""
+        if grad is None:
+            return self.no_gradients()
+        out = self.outbox(grad.shape[1], grad.dtype)
+        rows = self.run.as_rows(grad)
+        if rows is not grad:
+            self._converted = grad.data_ptr(), rows
+        self.shard.spread_halo(rows, self.norm, out)
+        return out if self.mask is None else self.mask.drop(out, self.shard.halo_nodes, self.run.step, out=out)
 
+    def no_gradients(self) -> Tensor:
+        """Return zeros as gradients of halo rows."""
+        return self.outbox(*self.form).zero_()
 
-class _Inner(Function):
-    @staticmethod
-    def forward(ctx, x, edges, norm, as_rows):
-        ctx.edges, ctx.norm, ctx.as_rows = edges, norm, as_rows
-        return edges.aggregate_inner(as_rows(x), norm, x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return ctx.edges.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype), None, None, None
-
-
-class _NarrowHalo(Function):
-    """Z = P_halo Y_halo, with Y = D(S) Wᵀ made and sent by the owners; the gradient by Y goes home, and through it."""
-
-    @staticmethod
-    def forward(ctx, before, weight, after, graph, edges, name, site, mask, near):
-        norm = edges.norm(name, weight.dtype)
-        ctx.graph, ctx.edges, ctx.norm, ctx.site, ctx.mask, ctx.near = graph, edges, norm, site, mask, near
-        ctx.save_for_backward(before, weight)
-        channel = _post_narrow(graph, Late(before, mask, weight), site, "embeddings", near)
-        arrived, out = channel.take(graph.step), weight.new_zeros(edges.num_inner, len(weight))
-        if arrived is not None:
-            edges.aggregate_halo(arrived, norm, out)
-        if graph.channels.probing:
-            graph.channels.measure(channel, graph.as_sent(after.to(weight.dtype) @ weight.t()), edges, arrived)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        graph, edges = ctx.graph, ctx.edges
-        before, weight = ctx.saved_tensors
-        channel = graph.channels.channel(ctx.site, BACKWARD, exact=False, near=ctx.near)
-        leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
-        edges.spread_halo(grad, ctx.norm, leaving)
-        nothing = partial(grad.new_zeros, graph.num_inner, grad.shape[1])
-        home = _return_gradients(graph, edges, channel, leaving, nothing)
-        return *_through(graph, channel, home, Late(before, ctx.mask, weight)), *[None] * 7
-
-
-class _Halo(Function):
-    """[X; X_halo]. Its gradient's halo rows go back to their owners and are added there."""
-
-    @staticmethod
-    def forward(ctx, x, graph, site, exact):
-        edges = graph.whole if exact else graph.edges
-        ctx.graph, ctx.edges, ctx.site, ctx.exact = graph, edges, site, exact
-        rows = graph.as_sent(x)
-        channel = _post_rows(graph, rows, site, exact, "embeddings" if x.requires_grad else "features")
-        out = x.new_empty(edges.num_inner + edges.num_halo, x.shape[1])
-        out[: edges.num_inner] = x
-        arrived = channel.take(graph.step)
-        out[edges.num_inner :] = 0 if arrived is None else arrived
-        graph.channels.measure(channel, rows, edges, arrived)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        n, channel = ctx.edges.num_inner, ctx.graph.channels.channel(ctx.site, BACKWARD, ctx.exact)
-        grad = grad.contiguous()
-        leaving = channel.outbox(len(grad) - n, grad.shape[1], grad.dtype).copy_(grad[n:])
-        out = _return_gradients(ctx.graph, ctx.edges, channel, leaving, lambda: grad[:n].clone())
-        return out, None, None, None
-
-
-class _Fetch(Function):
-    """X_halo as the channel gives it. Its gradient goes to the owners and is added there."""
-
-    @staticmethod
-    def forward(ctx, x, graph, site):
-        ctx.graph, ctx.edges, ctx.site = graph, graph.edges, site
-        rows = graph.as_sent(x)
-        channel = _post_rows(graph, rows, site, False, "embeddings" if x.requires_grad else "features")
-        arrived = channel.take(graph.step)
-        graph.channels.measure(channel, rows, graph.edges, arrived)
-        return x.new_zeros(graph.num_halo, x.shape[1]) if arrived is None else arrived.detach().to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        channel = ctx.graph.channels.channel(ctx.site, BACKWARD, False)
-        leaving = channel.outbox(len(grad), grad.shape[1], grad.dtype).copy_(grad)
-        nothing = lambda: grad.new_zeros(ctx.edges.num_inner, grad.shape[1])  # noqa: E731
-        return _return_gradients(ctx.graph, ctx.edges, channel, leaving, nothing), None, None
-
-
-class _Combine(Function):
-    @staticmethod
-    def forward(ctx, x, halo, edges, norm, as_rows):
-        ctx.edges, ctx.norm, ctx.as_rows = edges, norm, as_rows
-        out = edges.aggregate_inner(as_rows(x), norm, x.dtype)
-        edges.aggregate_halo(as_rows(halo), norm, out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        rows, halo = ctx.as_rows(grad), grad.new_empty(ctx.edges.num_halo, grad.shape[1])
-        ctx.edges.spread_halo(rows, ctx.norm, halo)
-        return ctx.edges.spread_inner(rows, ctx.norm, grad.dtype), halo, None, None, None
-
-
-class _Attend(Function):
-    @staticmethod
-    def forward(ctx, target, source, x, edges, slope):
-        pattern, _ = edges.attention_pattern
-        out, alpha = kernels.attention(pattern, target, source, slope, x)
-        ctx.edges, ctx.slope = edges, slope
-        ctx.save_for_backward(target, source, x, alpha)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        target, source, x, alpha = ctx.saved_tensors
-        pattern, turned = ctx.edges.attention_pattern
-        return *kernels.attention_grad(pattern, turned, target, source, ctx.slope, x, alpha, grad), None, None
-
-
-class _Dropout(Function):
-    """The mask is drawn again for the gradient instead of being kept."""
-
-    @staticmethod
-    def forward(ctx, x, nodes, stream, p):
-        ctx.nodes, ctx.stream, ctx.p = nodes, stream, p
-        return kernels.dropout(x, nodes, stream, p)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return kernels.dropout(grad, ctx.nodes, ctx.stream, ctx.p), None, None, None
-
-
-class _ReluDropout(Function):
-    """What came out says what passed; the next layer keeps that tensor anyway, so nothing more is stored."""
-
-    @staticmethod
-    def forward(ctx, x, nodes, stream, p):
-        ctx.scale = 1.0 / (1.0 - p)
-        out = kernels.dropout(x, nodes, stream, p, relu=True)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        (out,) = ctx.saved_tensors
-        return kernels.kept_positive(out, grad, ctx.scale), None, None, None
-
-
-class _ReluDropoutBoth(Function):
-    """The same, with relu's own result, which has a gradient of its own."""
-
-    @staticmethod
-    def forward(ctx, x, nodes, stream, p):
-        ctx.set_materialize_grads(False)
-        ctx.scale = 1.0 / (1.0 - p)
-        before = torch.empty_like(x, memory_format=torch.contiguous_format)
-        after = kernels.dropout(x, nodes, stream, p, relu=True, before=before)
-        ctx.save_for_backward(after, before)
-        return after, before
-
-    @staticmethod
-    def backward(ctx, grad, also):
-        after, before = ctx.saved_tensors
-        if grad is None or also is None:  # one of them was not used
-            grad = (
-                kernels.kept_positive(before, also, 1.0)
-                if grad is None
-                else kernels.kept_positive(after, grad, ctx.scale)
+    def post_gradients(self, leaving: Tensor) -> None:
+        """Send the gradients of halo rows, which lie in an outbox, to the owners."""
+        if self._gone_back:
+            raise InputError(
+                "gradients were asked for twice: call loss.backward() once per forward pass, without retain_graph"
             )
+        self._gone_back = True
+        run, channel = self.run, self.channel(BACKWARD)
+        rows = run.as_sent(leaving)
+        if rows is not leaving:
+            channel.buffers.give(leaving)
+        self._witness = rows.clone() if run.channels.probing else rows
+        channel.post(run.step, rows, self.shard.links, "gradients")
+        if not run.savings.overlap:
+            self._arrived = channel.take(run.step)
+
+    def add_gradients(self, out: Tensor) -> Tensor:
+        """Add the gradients that readers sent of my boundary rows to ``out`` [n, F], in place."""
+        run, channel = self.run, self.channel(BACKWARD)
+        arrived = channel.take(run.step) if run.savings.overlap else self._arrived
+        self._arrived = None
+        if arrived is not None:
+            channel.add(arrived, out)
+        run.channels.measure(channel, self._witness, self.shard, arrived)
+        return out
+
+    def through(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients by S and W of D(S) Wᵀ, from its own [n, F] that readers sent of a step gone by."""
+        assert late.weight is not None, "only narrow rows are made by their owner"
+        reader = self.channel(BACKWARD).reader
+        if reader.layout is None:
+            return torch.zeros_like(late.rows), torch.zeros_like(late.weight)
+        at, of_rows = reader.layout.boundary_rows, torch.zeros_like(late.rows)
+        nodes, came = self.run.whole.nodes[at], home[at].to(late.weight.dtype)
+        of_rows[at] = late.mask.drop(came @ late.weight, nodes, reader.layout_of).to(of_rows.dtype)
+        return of_rows, came.t() @ late.dropped(at, nodes, reader.layout_of)
+
+    def as_rows(self, x: Tensor) -> Tensor:
+        """Return rows in the dtype in which they are read; once, where the halo's half has done it already."""
+        converted, self._converted = self._converted, None
+        if converted is not None and converted[0] == x.data_ptr():
+            return converted[1]
+        return self.run.as_rows(x)
+
+
+class Post(Function):
+    """Sends rows; gives a token for those under way, and the rows, to which gradients from readers will be added."""
+
+    @staticmethod
+    def forward(ctx, crossing, x):
+        ctx.set_materialize_grads(False)
+        ctx.crossing, ctx.shape = crossing, x.shape
+        crossing.post(x)
+        return x.new_empty(0), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, token, grad):
+        if grad is None:  # the inner half is read by nobody
+            grad = token.new_zeros(ctx.shape)
+        return None, ctx.crossing.add_gradients(grad)  # in place: this gradient was made by the inner product alone
+
+
+class PostLate(Function):
+    """Sends rows that are not those of the inner half: as they were before dropout, or transformed by their owner."""
+
+    @staticmethod
+    def forward(ctx, crossing, mask, rows, weight):
+        ctx.crossing, ctx.mask, ctx.narrow = crossing, mask, weight is not None
+        if ctx.narrow:
+            ctx.save_for_backward(rows, weight)
+            crossing.post_narrow(Late(rows, mask, weight))
         else:
-            grad = kernels.both_positive(after, grad, ctx.scale, before, also)
-        return grad, None, None, None
+            ctx.like = rows.shape
+            crossing.mask = mask
+            crossing.post(rows)
+        return rows.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, token):
+        crossing = ctx.crossing
+        if not ctx.narrow:
+            return None, None, crossing.add_gradients(token.new_zeros(ctx.like)), None
+        rows, weight = ctx.saved_tensors
+        home = crossing.add_gradients(weight.new_zeros(len(rows), len(weight)))
+        return None, None, *crossing.through(Late(rows, ctx.mask, weight), home)
 
 
-def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str, near: bool = False) -> Channel:
-    """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
-    channel = graph.channels.channel(site, FORWARD, exact, near)
-    if exact:
-        channel.post(graph.step, rows, graph.whole.links, kind)
-    elif graph.policy.sampler is None:
-        channel.post(graph.step, rows, graph.reading.links_at(graph.step, near), kind)
-    else:
-        for due in channel.dues(graph.step):
-            channel.post(graph.step, rows, graph.reading.links_at(due, near), kind, due)
-    return channel
+class Take(Function):
+    """Waits for halo rows and adds their product to the inner one, in place; the gradient leaves before it is used."""
+
+    @staticmethod
+    def forward(ctx, crossing, token, inner):
+        ctx.set_materialize_grads(False)
+        ctx.crossing = crossing
+        ctx.mark_dirty(inner)
+        crossing.add_halo_product(inner)
+        return inner, inner.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        if not ctx.needs_input_grad[1]:
+            return None, None, grad
+        ctx.crossing.post_gradients(ctx.crossing.spread_halo(grad))
+        return None, _token(grad, tie), grad
 
 
-def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str, near: bool) -> Channel:
-    """Sends D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; other rows are not made."""
-    assert late.weight is not None, "only narrow rows are made by their owner"
-    channel = graph.channels.channel(site, FORWARD, False, near)
-    for due in channel.dues(graph.step):
-        links = graph.reading.links_at(due, near)
-        at, narrow = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
-        narrow[at] = late.dropped(at, graph.nodes[at], due) @ late.weight.t()
-        channel.post(graph.step, graph.as_sent(narrow), links, kind, due)
-    return channel
+class TakeBeside(Function):
+    """Waits for halo rows and puts them below the inner ones: [X; X_halo]."""
+
+    @staticmethod
+    def forward(ctx, crossing, token, x):
+        ctx.set_materialize_grads(False)
+        ctx.crossing, ctx.n = crossing, len(x)
+        out = x.new_empty(len(x) + crossing.shard.num_halo, x.shape[1])
+        out[: ctx.n] = x
+        arrived = crossing.arrived(x)
+        out[ctx.n :] = 0 if arrived is None else arrived
+        return out, x.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        if not ctx.needs_input_grad[1]:
+            return None, None, None if grad is None else grad[: ctx.n]
+        if grad is None:
+            ctx.crossing.post_gradients(ctx.crossing.no_gradients())
+            return None, _token(grad, tie), None
+        ctx.crossing.post_gradients(ctx.crossing.outbox(grad.shape[1], grad.dtype).copy_(grad[ctx.n :]))
+        return None, _token(grad, tie), grad[: ctx.n].clone()
 
 
-def _through(graph: LocalGraph, channel: Channel, home: Tensor, late: Late) -> tuple[Tensor, Tensor]:
-    """The gradients by S and by W of D(S) Wᵀ, whose own [n, F] came from readers: those of a step gone by."""
-    assert late.weight is not None, "only narrow rows are made by their owner"
-    layout, step = channel.reader.layout, channel.reader.layout_of
-    if layout is None:
-        return torch.zeros_like(late.rows), torch.zeros_like(late.weight)
-    at, of_rows = layout.boundary_rows, torch.zeros_like(late.rows)
-    nodes, came = graph.nodes[at], home[at].to(late.weight.dtype)
-    of_rows[at] = late.mask.drop(came @ late.weight, nodes, step).to(of_rows.dtype)
-    return of_rows, came.t() @ late.dropped(at, nodes, step)
+class TakeRows(Function):
+    """Waits for halo rows, and gives them alone."""
+
+    @staticmethod
+    def forward(ctx, crossing, token, like):
+        ctx.set_materialize_grads(False)
+        ctx.crossing, arrived = crossing, crossing.arrived(like)
+        none = like.new_zeros(crossing.shard.num_halo, like.shape[1])
+        return none if arrived is None else arrived.detach().to(like.dtype), like.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        crossing = ctx.crossing
+        leaving = crossing.no_gradients() if grad is None else crossing.outbox(grad.shape[1], grad.dtype).copy_(grad)
+        crossing.post_gradients(leaving)
+        return None, _token(grad, tie), None
 
 
-def _return_gradients(
-    graph: LocalGraph, edges: Shard, channel: Channel, leaving: Tensor, inner: Callable[[], Tensor]
-) -> Tensor:
-    """Sends the gradients of halo rows home; ``inner()`` plus those of my boundary rows, [n, F]."""
-    rows, overlap = graph.as_sent(leaving), graph.savings.overlap
-    if rows is not leaving:
-        channel.buffers.give(leaving)
-    witness = rows.clone() if graph.channels.probing else rows
-    channel.post(graph.step, rows, edges.links, "gradients")
-    arrived = None if overlap else channel.take(graph.step)
-    out = inner()
-    if overlap:
-        arrived = channel.take(graph.step)
-    if arrived is not None:
-        channel.add(arrived, out)
-    graph.channels.measure(channel, witness, edges, arrived)
-    return out
+def _token(grad: Tensor | None, tie: Tensor | None) -> Tensor:
+    """Return the gradient of a token: empty, and there, so that autograd walks on to `Post`."""
+    like = tie if grad is None else grad
+    assert like is not None, "one of the two was asked for"
+    return like.new_empty(0)

@@ -62,7 +62,7 @@ class Needed:
 
         By the edges of a graph, or, ``thinned``, by those that `towards` gives.
         """
-        if self.near is None or self.schedule.measures:  # which is done of all rows
+        if self.near is None or self.schedule.recording:  # which is done of all rows
             return None
         drawn = self._thinned(edges) if thinned else None
         sources = self.near.sources(edges, None if drawn is None else drawn.csr)
@@ -90,11 +90,11 @@ class Needed:
 
     def _thinned(self, edges: Shard) -> Pattern | None:
         """The inner edges to the rows that are read, as drawn for this step; None: those of its graph."""
-        near, thin = self.near, self.policy.thin
-        if near is None or thin is None or not self._few or edges.inner is not self.whole.inner:
+        near, rule = self.near, self.policy.last_layer
+        if near is None or rule is None or not self._few or edges.inner is not self.whole.inner:
             return None
         if self._thin is None:
             context, begun = self.schedule.context, time.perf_counter()
-            self._thin = thin.draw(context, near.inner, near.rows, self.step, self.schedule.row_norms(self.step))
+            self._thin = rule.draw(context, near.inner, near.rows, self.step, self.schedule.row_norms(self.step))
             context.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._thin

@@ -1,10 +1,11 @@
-"""What a recipe decides of a worker's exchange."""
+"""The policy: all that a recipe decides about a worker's exchange."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from isthmus.comm import Add, All, AsIs, Codec, Gap, Replace, Stages
+from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, AsIs, Codec, Stages
 from isthmus.errors import InputError
 from isthmus.features import CachePolicy
 from isthmus.local.savings import Savings
@@ -13,14 +14,16 @@ from isthmus.sample import LastLayer, Sampler
 
 @dataclass(frozen=True)
 class Policy:
-    """The graph drawn per step, the way of features forward and of gradients backward, and the exact savings taken.
+    """The graph drawn per step, the stages of every channel, and the exact savings taken.
 
     The default is exact training.
     """
 
     savings: Savings = field(default_factory=Savings)
     forward: Stages = field(default_factory=Stages)
+    """Of rows, on both legs."""
     backward: Stages = field(default_factory=Stages)
+    """Of gradients, on both legs."""
     sampler: Sampler | None = None
     seed: int | None = None
     """Of all draws; None is the seed of the run."""
@@ -32,29 +35,41 @@ class Policy:
     precision: str = "fp32"
     """In what rows are aggregated and multiplied by weights while a model trains: fp32; bf16, with sums in fp32; or
     auto, bf16 where the processor multiplies it by itself."""
-    thin: LastLayer | None = None
-    """Of the rows that the loss reads, where they are few: which inner neighbours the last layer makes them of."""
+    last_layer: LastLayer | None = None
+    """Which inner neighbours the last layer makes the rows of that the loss reads, where they are few."""
+    legs: Mapping[tuple[str, str], Stages] = field(default_factory=dict)
+    """Stages by (pass, leg), where they are not those of the whole pass."""
 
     def __post_init__(self) -> None:
-        for stages in (self.forward, self.backward):
-            if self.sampler is not None and not isinstance(stages.merge, Replace | Add):
+        for stages in self.every_stages:
+            if self.sampler is not None and not stages.merge.suits_drawn:
                 raise InputError("a drawn graph reads only rows drawn for it: nothing old can be kept or smoothed")
             if self.sampler is not None and stages.ring:
                 raise InputError("whole blocks round a ring leave nothing to draw: set rate to 1")
-            if self.sampler is not None and not isinstance(stages.select, All):
+            if self.sampler is not None and stages.select.skips:
                 raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
-        if self.forward.clip is not None:
+        if any(self.stages(FORWARD, leg).clip for leg in (SCATTER, GATHER)):
             raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 
+    def stages(self, pass_: str, leg: str) -> Stages:
+        """Return the stages of a channel of that pass and leg."""
+        of_leg = self.legs.get((pass_, leg))
+        return of_leg if of_leg is not None else self.forward if pass_ == FORWARD else self.backward
+
+    @property
+    def every_stages(self) -> list[Stages]:
+        """The stages of every pass and leg."""
+        return [self.stages(pass_, leg) for pass_ in (FORWARD, BACKWARD) for leg in (SCATTER, GATHER)]
+
     @property
     def weighs_all_rows(self) -> bool:
-        """Whether a row is sent or not goes by all others, too, so that none of them can be left out."""
-        return any(isinstance(stages.select, Gap) for stages in (self.forward, self.backward))
+        """Whether the send decision depends on all rows jointly, so that none of them can be left out."""
+        return any(stages.select.jointly for stages in self.every_stages)
 
     @property
     def stateless(self) -> bool:
         """Nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0
-        return self.forward.stateless and self.backward.stateless and not sized and self.cache is None
+        return all(stages.stateless for stages in self.every_stages) and not sized and self.cache is None

@@ -1,6 +1,6 @@
 """Models, written once against LocalGraph, and the adapter for PyG's convolutions."""
 
-from isthmus.nn.layers import GATConv, GCNConv, SAGEConv, propagate
+from isthmus.nn.layers import GATConv, GCNConv, SAGEConv
 from isthmus.nn.models import GAT, GCN, MODELS, SAGE, Model, ModelConfig
 from isthmus.nn.own import own_model
 from isthmus.nn.pyg import Halo, distribute
@@ -18,5 +18,4 @@ __all__ = [
     "SAGEConv",
     "distribute",
     "own_model",
-    "propagate",
 ]

@@ -5,8 +5,6 @@ Where a model trains in bf16, their results are in the weights' dtype; with ``as
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
@@ -14,28 +12,6 @@ from isthmus.kernels import SparseMatrix
 from isthmus.local import LocalGraph, gather_rows
 
 Rows = Tensor | SparseMatrix
-
-
-def narrows(graph: LocalGraph, x: Tensor, out_width: int) -> bool:
-    """Whether a layer's transform comes before its aggregation: P (X Wᵀ) instead of (P X) Wᵀ.
-
-    Input rows that never change are aggregated once per run, so for them P X comes first. Elsewhere the narrow side is
-    exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient. Rows
-    that readers drop out themselves are exchanged as they are (`LocalGraph.may_narrow`).
-    """
-    return graph.savings.narrow_side and out_width <= x.shape[1] and graph.may_narrow(x, out_width)
-
-
-def propagate(graph: LocalGraph, x: Rows, weight: Tensor, norm: str, only: Tensor | None = None) -> Tensor:
-    """P X Wᵀ in the cheaper of its two orders, [n, out]; or the rows ``only`` of it. As made: see above.
-
-    For sparse rows that is the transform first (P X is several times fuller than X), those of the halo included.
-    """
-    if isinstance(x, SparseMatrix):
-        return graph.aggregate_sparse(x, weight, norm, only)
-    if narrows(graph, x, len(weight)):
-        return graph.aggregate_narrow(x, weight, norm, only)
-    return graph.linear(graph.aggregate(x, norm, through=weight, only=only), weight, as_made=True)
 
 
 class GCNConv(nn.Module):
@@ -53,8 +29,7 @@ class GCNConv(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
-        out = propagate(graph, x, self.weight, "gcn", only)
-        return out + self.bias.to(out.dtype) if as_made else out + self.bias
+        return graph.propagate(x, self.weight, "gcn", only, bias=self.bias, as_made=as_made)
 
 
 class SAGEConv(nn.Module):
@@ -63,7 +38,6 @@ class SAGEConv(nn.Module):
     .. math:: x'_i = W \Bigl[\, x_i \,\Big\|\, \frac{1}{d_i} \sum_{j \in N(i)} x_j \Bigr] + b
                    = W_{self}\, x_i + W_{mean} \frac{1}{d_i} \sum_{j \in N(i)} x_j + b
 
-    Where the transform comes before the aggregation the second form is computed: the halves take different orders.
     Shapes: x [n, in] → [n, out]; W [out, 2 in].
     """
 
@@ -74,14 +48,8 @@ class SAGEConv(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
-        w_self, w_mean = self.weight.chunk(2, dim=1)
-        linear = partial(graph.linear, bias=self.bias, as_made=as_made)
-        if isinstance(x, SparseMatrix):
-            return propagate(graph, x, w_mean, "mean", only) + gather_rows(linear(x, w_self), only)
-        if narrows(graph, x, len(self.weight)):
-            return propagate(graph, x, w_mean, "mean", only) + linear(gather_rows(x, only), w_self)
-        neighbours = graph.aggregate(x, "mean", through=w_mean, only=only)
-        return linear((gather_rows(x, only), neighbours), self.weight)
+        root, mean = self.weight.chunk(2, dim=1)
+        return graph.propagate(x, mean, "mean", only, root=root, bias=self.bias, as_made=as_made)
 
 
 class GATConv(nn.Module):
@@ -105,14 +73,9 @@ class GATConv(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
-        if isinstance(x, SparseMatrix):
-            rows = graph.halo_sparse(x, self.weight)
-        elif graph.wants_as_is(x):
-            rows = graph.linear(graph.halo(x), self.weight)
-        else:
-            rows = graph.halo(graph.linear(x, self.weight))
+        rows = graph.halo(x, self.weight)
         by_head = rows.unflatten(1, (self.heads, -1))
-        target = (by_head[: graph.num_inner] * self.target).sum(-1)
+        target = (by_head[: graph.num_rows] * self.target).sum(-1)
         source = (by_head * self.source).sum(-1)
         out = graph.attend(target, source, rows, self.slope)
         if not self.concat:

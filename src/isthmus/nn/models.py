@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from isthmus.errors import InputError
-from isthmus.kernels import SparseMatrix
 from isthmus.local import LocalGraph, scatter_rows
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
 from isthmus.nn.own import build_own
@@ -80,15 +79,15 @@ class Model(nn.Module):
         *early, last = range(len(self.convs))
         for k in early:
             only = graph.sources(self.thins) if k == last - 1 else None
-            x = scatter_rows(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_inner)
+            x = scatter_rows(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_rows)
             x = self.activate(graph, x)
-        return scatter_rows(self.convs[-1](graph, x, graph.read), graph.read, graph.num_inner)
+        return scatter_rows(self.convs[-1](graph, x, graph.read), graph.read, graph.num_rows)
 
     def drop_input(self, graph: LocalGraph, x: Rows) -> Rows:
         p = self.config.input_dropout if self.training else 0.0
         if p == 0:
             return x
-        return graph.dropout_sparse(x, p) if isinstance(x, SparseMatrix) else graph.dropout(x, p)
+        return graph.dropout(x, p)
 
     def activate(self, graph: LocalGraph, x: Tensor) -> Tensor:
         return graph.dropout(x, self.config.dropout if self.training else 0.0, relu=True)

@@ -21,7 +21,6 @@ from torch.nn.parameter import UninitializedParameter
 
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
-from isthmus.nn.layers import propagate
 
 NO_PAIRS = "takes no pair of rows (those of sources, those of targets)"
 
@@ -119,8 +118,7 @@ def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: 
     usual = conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add"
     if edge_weight is not None or not usual or conv.flow != "source_to_target":
         raise InputError("a distributed GCNConv has self loops, its usual norm and no edge weights: take GraphConv")
-    out = propagate(edge_index, x, conv.lin.weight, "gcn")
-    return out if conv.bias is None else out + conv.bias
+    return edge_index.propagate(x, conv.lin.weight, "gcn", bias=conv.bias)
 
 
 def _either_order(forward: Callable, *rows_and_graph: Any, **options: Any) -> Tensor:

@@ -24,11 +24,11 @@ def _policy(settings: Settings) -> Policy:
         sampler(settings, asked_for=False),
         settings["seed"],
         cache(settings),
-        thin=_thin(settings),
+        last_layer=_last_layer(settings),
     )
 
 
-def _thin(settings: Settings) -> LastLayer | None:
+def _last_layer(settings: Settings) -> LastLayer | None:
     rate, both = settings["last_rate"], settings["sampler"] in ("independent", "coupled")
     if both and rate != _AS_RATE:
         raise InputError(

@@ -56,11 +56,11 @@ class Boundary:
         if self.rate == 1:
             return context.whole
         me, links, seed = context.transport.rank, context.whole.links, context.seed
-        halo = [self.rows(seed, step, q, me, count) for q, count in enumerate(links.halo_counts)]
+        halo = [self.rows(seed, step, q, me, count) for q, count in enumerate(links.mirror_counts)]
         sent = [self.rows(seed, step, me, q, len(rows)) for q, rows in enumerate(links.send_rows)]
         scale = [
             torch.full((len(rows),), self.weight(count, len(rows)), dtype=torch.float64)
-            for rows, count in zip(halo, links.halo_counts, strict=True)
+            for rows, count in zip(halo, links.mirror_counts, strict=True)
         ]
         return context.with_rows(halo, sent, torch.cat(scale))
 

@@ -50,7 +50,7 @@ class OptimalBoundary:
             return context.whole
         plan, whole, me = self.plan(context, row_norms), context.whole, context.transport.rank
         owned = [whole.nodes[rows.long()] for rows in whole.links.send_rows]
-        read = whole.links.halo.split(whole.halo_nodes)
+        read = whole.links.mirrors.split(whole.halo_nodes)
         halo = [self._rows(context.seed, step, me, ids, q) for ids, q in zip(read, plan.halo, strict=True)]
         sent = [self._rows(context.seed, step, r, ids, plan.boundary[r]) for r, ids in enumerate(owned)]
         scale = [1 / q[rows.long()].double() for rows, q in zip(halo, plan.halo, strict=True)]
@@ -65,14 +65,13 @@ class OptimalBoundary:
         if row_norms is None or not row_norms.halo:
             uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32)  # noqa: E731
             return Probabilities(
-                [uniform(n) for n in links.halo_counts], [uniform(len(rows)) for rows in links.send_rows]
+                [uniform(n) for n in links.mirror_counts], [uniform(len(rows)) for rows in links.send_rows]
             )
         if self not in row_norms.plans:
-            halo = links.halo.split(self.probabilities(context.whole, row_norms).float()[:, None].contiguous())
-            boundary = [torch.empty(len(rows), 1) for rows in links.send_rows]
-            where = Where("probabilities", "backward", row_norms.since, "ids")
-            context.transport.exchange(halo, boundary, where).wait()
-            row_norms.plans[self] = Probabilities([q[:, 0] for q in halo], [q[:, 0] for q in boundary])
+            halo = self.probabilities(context.whole, row_norms).float()
+            where = Where("probabilities", "setup", row_norms.since, "ids")
+            boundary = links.push(halo, context.transport, where).wait()
+            row_norms.plans[self] = Probabilities(links.mirrors.split(halo), boundary)
         return row_norms.plans[self]
 
     def probabilities(self, whole: Shard, row_norms: RowNorms) -> Tensor:

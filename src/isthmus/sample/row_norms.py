@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Transport, Where
+from isthmus.comm import FORWARD, Links, Transport, Where
 
 SMALLEST = 1e-3  # of the largest: a row that has grown since it was measured must still have a chance
 
@@ -36,7 +36,7 @@ class NormRecorder:
         self.step = step
         self.squares: dict[str, Tensor] = {}
 
-    def look(self, x: Tensor, through: Tensor | None, norm: str, source: Tensor | None) -> None:
+    def record(self, x: Tensor, through: Tensor | None, norm: str, source: Tensor | None) -> None:
         """Rows x [n, F] are aggregated under `norm`, and multiplied by ``through`` [out, F] then."""
         rows = x.detach() if through is None else x.detach().to(through.dtype) @ through.detach().t()
         size = torch.linalg.vector_norm(rows, dim=1, dtype=kernels.sum_dtype(rows.dtype)).double()
@@ -49,10 +49,7 @@ class NormRecorder:
         if not names:
             return RowNorms(self.step + 1, {}, {})
         mine = torch.stack([self.squares[name] for name in names], dim=1)
-        halo = mine.new_empty(links.halo.ptr[-1], len(names))
-        leaving = [kernels.gather_rows(mine, rows) for rows in links.send_rows]
-        where = Where("sizes of rows", "forward", self.step, "ids")
-        transport.exchange(leaving, links.halo.split(halo), where).wait()
+        halo = links.pull(mine, transport, Where("norms of rows", FORWARD, self.step, "ids"))
         columns = range(len(names))
         return RowNorms(
             self.step + 1,

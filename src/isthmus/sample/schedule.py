@@ -55,7 +55,7 @@ class Schedule:
         self.thread: ThreadPoolExecutor | None = None  # of one thread, which prepares
         self.known: list[RowNorms] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Shard] = {}
-        self._measure: NormRecorder | None = None
+        self._recorder: NormRecorder | None = None
         self._begun = -1  # the last step that did
 
     def begin(self, step: int) -> None:
@@ -66,7 +66,7 @@ class Schedule:
         self._learn()
         self._graphs = {at: edges for at, edges in self._graphs.items() if at >= step}
         if self.sampler.refresh and step % self.sampler.refresh == 0:
-            self._measure = NormRecorder(step)
+            self._recorder = NormRecorder(step)
         self._prepare(step)
 
     def at(self, step: int) -> Shard:
@@ -92,14 +92,14 @@ class Schedule:
         return self.known[-1] if self.known else None
 
     @property
-    def measures(self) -> bool:
+    def recording(self) -> bool:
         """Whether this step measures the sizes of rows."""
-        return self._measure is not None
+        return self._recorder is not None
 
-    def look(self, x: Tensor, through: Tensor | None, norm: str) -> None:
+    def record(self, x: Tensor, through: Tensor | None, norm: str) -> None:
         """Rows pass that will be aggregated."""
-        if self._measure is not None:
-            self._measure.look(x, through, norm, self.context.whole.norm(norm, self.context.dtype).source)
+        if self._recorder is not None:
+            self._recorder.record(x, through, norm, self.context.whole.norm(norm, self.context.dtype).source)
 
     def state(self) -> dict[str, Tensor]:
         self._learn()
@@ -123,9 +123,9 @@ class Schedule:
 
     def _learn(self) -> None:
         """What was measured in the last step is shared."""
-        if self._measure is not None:
-            row_norms = self._measure.share(self.context.whole.links, self.context.transport)
-            self._measure = None
+        if self._recorder is not None:
+            row_norms = self._recorder.share(self.context.whole.links, self.context.transport)
+            self._recorder = None
             self.known.append(row_norms)
             # A graph is drawn from what was known `delay` steps before its use; and one that was used `delay` steps
             # ago is drawn again if the run is resumed now, for gradients that are still under way.
@@ -134,7 +134,7 @@ class Schedule:
 
     def _prepare(self, step: int) -> None:
         """Begins what the next step will ask for; not if it goes by what this one measures."""
-        if isinstance(self.sampler, InParts) and self._measure is None:
+        if isinstance(self.sampler, InParts) and self._recorder is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
             about = (self.context, wanted, self.row_norms(wanted))
             if self.thread is None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Where
+from isthmus.comm import FORWARD, Where
 from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.sample.boundary import Boundary
@@ -101,11 +101,9 @@ class Aggregation:
     def of(context: DrawContext, x: Tensor, norm: str) -> Aggregation:
         """Halo rows and their sizes come from their owners: every worker calls it at the same time."""
         whole, links = context.whole, context.whole.links
-        halo = x.new_empty(whole.num_halo, x.shape[1])
-        leaving = [kernels.gather_rows(x, rows) for rows in links.send_rows]
-        context.transport.exchange(leaving, links.halo.split(halo), Where("rows", "forward", 0)).wait()
+        halo = links.pull(x, context.transport, Where("rows", FORWARD, 0))
         row_norms = NormRecorder(0)
-        row_norms.look(x, None, norm, whole.norm(norm, x.dtype).source)
+        row_norms.record(x, None, norm, whole.norm(norm, x.dtype).source)
         return Aggregation(context, norm, x, halo, row_norms.share(links, context.transport))
 
     @property

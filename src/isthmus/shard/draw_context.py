@@ -10,18 +10,17 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Pending, Transport, Where, bits
+from isthmus.comm import Links, Push, Transport, Where, bits
 from isthmus.kernels import Csr
 from isthmus.shard.drawn import Drawn, Pattern
 from isthmus.shard.shard import EdgeAttr, Shard
 
 
 class ReadRequest(NamedTuple):
-    """Which halo rows a drawn graph reads, on its way to their owners; and what readers say of mine."""
+    """The halo rows that a drawn graph reads, and the message that tells their owners."""
 
     read: Tensor  # bool [h]
-    heard: list[Tensor]  # per peer: one bit for each of my rows that it could read
-    pending: Pending
+    told: Push
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class DrawContext:
         ``scale`` float64: what each halo row counts.
         """
         whole, links = self.whole, self.whole.links
-        picked = torch.cat([rows.long() + first for rows, first in zip(halo, links.halo.ptr, strict=False)])
+        picked = torch.cat([rows.long() + first for rows, first in zip(halo, links.mirrors.ptr, strict=False)])
         halo_out = kernels.select_rows(whole.halo_out, picked.to(torch.int32))
         return Drawn(
             whole,
@@ -56,10 +55,7 @@ class DrawContext:
         """Tells the owners which halo rows the edges n × h read, one bit per row; does not wait for what others say."""
         read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
         read[halo.indices.long()] = True
-        links, where = self.whole.links, Where(site, "backward", step, "ids")
-        heard = [bits.room(len(rows)) for rows in links.send_rows]
-        leaving = [bits.pack(rows) for rows in links.halo.split(read)]
-        return ReadRequest(read, heard, self.transport.exchange(leaving, heard, where))
+        return ReadRequest(read, self.whole.links.push(read, self.transport, Where(site, "setup", step, "ids")))
 
     def with_edges(
         self,
@@ -84,9 +80,8 @@ class DrawContext:
     def answered(self, asked: ReadRequest) -> Links:
         """The links of the halo rows that are read, and of those of mine that others read."""
         links = self.whole.links
-        asked.pending.wait()
-        sent = [bits.unpack(said, len(rows)) for said, rows in zip(asked.heard, links.send_rows, strict=True)]
-        halo = [rows.nonzero().flatten().to(torch.int32) for rows in links.halo.split(asked.read)]
+        sent = [bits.numbers(flags) for flags in asked.told.wait()]
+        halo = [bits.numbers(flags) for flags in links.mirrors.split(asked.read)]
         return _links(links, halo, sent)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr
 from isthmus.shard.shard import Shard
@@ -18,14 +17,16 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     say which of them they still read.
     """
     inner, inner_kept = _keep(whole.inner, keep, keep)
-    read = _from_owners(whole.links, keep.to(torch.uint8), transport).bool() & _has_reader(whole.halo, keep)
+    where = Where("induced subgraph", "setup", 0, "ids")
+    kept_there = whole.links.pull(keep.to(torch.uint8), transport, where).bool()
+    read = kept_there & _has_reader(whole.halo, keep)
     halo, halo_kept = _keep(whole.halo, keep, read)
-    wanted = _from_readers(whole.links, read.to(torch.uint8), transport)
+    wanted = whole.links.push(read, transport, where).wait()
     degree = (inner.indptr.diff() + halo.indptr.diff()).to(torch.int32)
     degree_of_all = torch.zeros(whole.num_inner, dtype=torch.int32)
     degree_of_all[keep] = degree
     number = _number(keep)
-    send_rows = [number[rows[flags.bool()].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
+    send_rows = [number[rows[flags].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
     attributes = None
     if whole.edge_attributes is not None:
         of_inner, of_halo = whole.attributes()
@@ -33,11 +34,11 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     return Shard(
         inner=inner,
         halo=halo,
-        links=Links(send_rows, [int(rows.sum()) for rows in whole.links.halo.split(read)]),
+        links=Links(send_rows, [int(rows.sum()) for rows in whole.links.mirrors.split(read)]),
         nodes=whole.nodes[keep],
         halo_nodes=whole.halo_nodes[read],
         degree=degree,
-        halo_degree=_from_owners(whole.links, degree_of_all, transport)[read],
+        halo_degree=whole.links.pull(degree_of_all, transport, where)[read],
         symmetric=whole.symmetric,
         edge_attr=attributes,
     )
@@ -60,20 +61,3 @@ def _number(keep: Tensor) -> Tensor:
 def _has_reader(csr: Csr, rows: Tensor) -> Tensor:
     """The columns that one of the given rows reads."""
     return torch.bincount(csr.indices[rows[csr.edge_rows]], minlength=csr.num_cols) > 0
-
-
-def _from_owners(links: Links, values: Tensor, transport: Transport) -> Tensor:
-    """The owners' values [n] of my halo nodes, [h]."""
-    column = values[:, None].contiguous()
-    out = column.new_empty(links.halo.ptr[-1], 1)
-    leaving = [kernels.gather_rows(column, rows) for rows in links.send_rows]
-    transport.exchange(leaving, links.halo.split(out), Where("view", "forward", 0, "ids")).wait()
-    return out[:, 0]
-
-
-def _from_readers(links: Links, values: Tensor, transport: Transport) -> list[Tensor]:
-    """What each reader says of my boundary rows, from values [h] of its halo nodes."""
-    arriving = [values.new_empty(len(rows), 1) for rows in links.send_rows]
-    leaving = links.halo.split(values[:, None].contiguous())
-    transport.exchange(leaving, arriving, Where("view", "backward", 0, "ids")).wait()
-    return [flags[:, 0] for flags in arriving]

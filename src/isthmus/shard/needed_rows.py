@@ -30,28 +30,28 @@ class NeededRows:
         towards = whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32))
         asked = context.ask(towards, 0, "rows that are read")
         links, self.halo = context.answered(asked), asked.read  # bool [h]
-        self.links = links if drawn else Links(links.send_rows, links.halo_counts)
+        self.links = links if drawn else Links(links.send_rows, links.mirror_counts)
         self._sent = [
             _flags(len(could), does)
             for could, does in zip(whole.links.send_rows, links.send_positions or [], strict=True)
         ]
         self._asked_for = _flags(whole.num_inner, torch.cat([rows, *(sent.long() for sent in links.send_rows)]))
-        self._whole, self._halo_by_owner = whole, whole.links.halo.split(self.halo)
+        self._whole, self._halo_by_owner = whole, whole.links.mirrors.split(self.halo)
         self._sources: tuple[Csr, Tensor] | None = None  # the last ones, and of which inner edges
 
     def links_of(self, edges: Shard) -> Links:
         """The links of a graph, the whole or a drawn one, without the rows that nobody reads."""
         links = edges.links
-        if links.send_positions is None or links.halo_positions is None:
+        if links.send_positions is None or links.mirror_positions is None:
             return self.links
         if edges.near_links is None:
-            halo = [near[at.long()] for near, at in zip(self._halo_by_owner, links.halo_positions, strict=True)]
+            halo = [near[at.long()] for near, at in zip(self._halo_by_owner, links.mirror_positions, strict=True)]
             sent = [near[at.long()] for near, at in zip(self._sent, links.send_positions, strict=True)]
             edges.near_links = Links(
                 [rows[kept] for rows, kept in zip(links.send_rows, sent, strict=True)],
                 [int(kept.sum()) for kept in halo],
                 [places[kept] for places, kept in zip(links.send_positions, sent, strict=True)],
-                [places[kept] for places, kept in zip(links.halo_positions, halo, strict=True)],
+                [places[kept] for places, kept in zip(links.mirror_positions, halo, strict=True)],
             )
         return edges.near_links
 

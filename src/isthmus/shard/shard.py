@@ -55,6 +55,10 @@ class Shard:
     def num_halo(self) -> int:
         return self.halo.num_cols
 
+    @property
+    def num_edges(self) -> int:
+        return self.inner.num_edges + self.halo.num_edges
+
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
             self._norms[name, dtype] = Norm.of(name, self.degree, self.halo_degree, dtype)

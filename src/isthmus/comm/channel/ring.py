@@ -1,7 +1,7 @@
 """CAGNET's transport: every worker's whole block of rows passes every worker, whoever reads it.
 
-Forward, the block of each worker goes round the ring in n − 1 hops of broadcast. Backward is the transpose of that: for
-each owner a sum goes round, to which every worker adds its share, and ends at the owner (reduce-scatter).
+In a scatter the block of each worker goes round the ring in n − 1 hops of broadcast. A gather is the transpose of that:
+for each owner a sum goes round, to which every worker adds its share, and ends at the owner (reduce-scatter).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.ledger import Where
-from isthmus.comm.links import FORWARD, Links
+from isthmus.comm.legs import SCATTER, ChannelId
+from isthmus.comm.links import Links
 from isthmus.comm.transport import Transport
 
 
@@ -26,45 +27,44 @@ class Ring(Channel):
         transport: Transport,
         stages: Stages,
         whole: Links,
-        site: int,
-        direction: str,
+        channel: ChannelId,
         seed: int,
         buffers: Buffers,
         num_inner: int,
     ):
-        super().__init__(transport, stages, whole, site, direction, seed, buffers)
+        super().__init__(transport, stages, whole, channel, seed, buffers)
         self.whole, self.num_inner = whole, num_inner
         self.blocks: list[int] = []  # rows of each worker's block
         self.read: list[Tensor] = []  # per owner, int32: which rows of its block are my halo rows
 
     def post(self, step: int, rows: Tensor, links: Links, kind: str, due: int | None = None) -> None:
-        self.posted, self.where = rows, Where(self.site, self.direction, step, kind)
+        self.posted, self.where = rows, Where(self.id.site, self.id.label, step, kind)
         if not self.blocks:
             self._prepare()
 
     def take(self, step: int) -> Tensor:
-        """Forward: the halo rows [h, F]. Backward: the sum of all workers' gradients of my rows [n, F]."""
-        taken = self._broadcast(step) if self.direction == FORWARD else self._reduce(step)
+        """Return, in a scatter, my mirrors' rows [h, F]; in a gather, the sum of all workers' rows of mine [n, F]."""
+        taken = self._broadcast(step) if self.id.leg == SCATTER else self._reduce(step)
         self.transport.ledger.used(len(taken), 0.0, 0)
         return taken
 
-    def add(self, gradients: Tensor, out: Tensor) -> None:
-        out.add_(gradients)
+    def add(self, taken: Tensor, out: Tensor) -> None:
+        out.add_(taken)
 
     def _prepare(self) -> None:
-        """Hears how many rows each worker has, and which of them are this one's halo rows."""
+        """Hear how many rows each worker has, and which of them are this one's mirrors."""
         where = self.where._replace(kind="ids")
         sizes = torch.zeros(self.transport.size, dtype=torch.int64)
         sizes[self.transport.rank] = self.num_inner
         self.blocks = self.transport.all_reduce(sizes, where).tolist()
-        self.read = [torch.empty(count, dtype=torch.int32) for count in self.whole.halo_counts]
-        self.transport.exchange(self.whole.send_rows, self.read, where).wait()
+        numbers = torch.arange(self.num_inner, dtype=torch.int32)
+        self.read = self.whole.mirrors.split(self.whole.pull(numbers, self.transport, where))
 
     def _broadcast(self, step: int) -> Tensor:
         """Halo rows are picked from the blocks as they pass."""
         rows = self.posted
-        block = rows.new_empty(self.whole.halo.ptr[-1], rows.shape[1])
-        pieces, passing = self.whole.halo.split(block), self._encode(rows, step, 0)
+        block = rows.new_empty(self.whole.mirrors.ptr[-1], rows.shape[1])
+        pieces, passing = self.whole.mirrors.split(block), self._encode(rows, step, 0)
         for hop in range(1, self.transport.size):
             owner = (self.transport.rank - hop) % self.transport.size
             passing = self._hop(passing, self.blocks[owner], rows)
@@ -73,7 +73,7 @@ class Ring(Channel):
 
     def _reduce(self, step: int) -> Tensor:
         """For each owner a sum passes; every worker adds its share to it."""
-        shares = self.whole.halo.split(self.posted)
+        shares = self.whole.mirrors.split(self.posted)
         total = self.posted.new_zeros(0, self.posted.shape[1])
         for hop in range(1, self.transport.size):
             owner = (self.transport.rank - hop) % self.transport.size

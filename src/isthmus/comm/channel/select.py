@@ -1,10 +1,11 @@
-"""Which of a link's rows leave at a step, where the sender decides it alone.
+"""Selectors: which of a link's rows leave at a step, where the sender decides it alone.
 
 (Rows that are drawn at random are not decided here: both ends draw the same graph, see `isthmus.sample`.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,24 +18,48 @@ Picks = list[Tensor | None]  # per peer: int32 numbers of the rows of its block;
 
 
 class Select:
-    """The contract, and its plainest case: everything, always."""
+    """One rule of selection, and what it keeps from step to step.
+
+    A recipe gives the rule; every channel has a selector of its own (`start`). A rule that keeps nothing is its own
+    selector.
+    """
 
     compares: ClassVar[bool] = False
     """The choice is made against what the readers hold: the sender keeps a copy of that, and since the readers can't
     know the choice, a few bytes go ahead of the rows."""
+    jointly: ClassVar[bool] = False
+    """The choice depends on all rows together, so none of them may be missing where it is made."""
+    skips: ClassVar[bool] = True
+    """Some rows may stay at home."""
+
+    def start(self) -> Select:
+        """Return the selector of one channel."""
+        return self
 
     def by_clock(self, worker: int, step: int) -> bool:
-        """Whether `worker` sends at `step`, as everyone can tell."""
+        """Return whether ``worker`` sends at ``step``, as everyone can tell."""
         return True
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
-        """The choice by comparing the rows of each peer with what it holds of them."""
+        """Choose by comparing the rows of each peer with what it holds of them."""
         return [None] * len(rows)
+
+    def observe(self, told: Mapping[str, float]) -> None:
+        """Learn how training goes: figures of the whole step, by name, equal on all workers."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what outlives a step, by name, for a checkpoint."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a state back."""
 
 
 @dataclass(frozen=True)
 class All(Select):
     """Every row, at every step."""
+
+    skips = False
 
 
 @dataclass(frozen=True)
@@ -62,11 +87,11 @@ class Gap(Select):
     """
 
     bound: float = 0.02
-    compares: ClassVar[bool] = True
+    compares = True
+    jointly = True
 
     def __post_init__(self) -> None:
-        if self.bound < 0:
-            raise InputError(f"bound must be at least 0, not {self.bound}")
+        _check_bound(self.bound)
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         moved = sum(float(torch.linalg.vector_norm(new - old)) ** 2 for new, old in zip(rows, held, strict=True))
@@ -77,18 +102,74 @@ class Gap(Select):
 
 @dataclass(frozen=True)
 class Changed(Select):
-    r"""CDFGNN: a row is sent when it has moved, :math:`\|z - \tilde z\|_\infty > ε \|\tilde z\|_\infty`."""
+    r"""CDFGNN: a row is sent when it has moved, :math:`\|z - \tilde z\|_\infty > ε \|\tilde z\|_\infty`.
+
+    ``adapt``: the bound follows the training accuracy (`Threshold`); it begins with ``bound``.
+    """
 
     bound: float = 0.01
-    compares: ClassVar[bool] = True
+    adapt: bool = False
+    compares = True
 
     def __post_init__(self) -> None:
-        if self.bound < 0:
-            raise InputError(f"bound must be at least 0, not {self.bound}")
+        _check_bound(self.bound)
+
+    def start(self) -> Select:
+        return Threshold(self.bound) if self.adapt else self
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
-        return [self._moved(new, old) if len(new) else None for new, old in zip(rows, held, strict=True)]
+        return _changed(rows, held, self.bound)
 
-    def _moved(self, new: Tensor, old: Tensor) -> Tensor:
-        moved = (new - old).abs().amax(1) > self.bound * old.abs().amax(1)
-        return moved.nonzero().flatten().to(torch.int32)
+
+class Threshold(Select):
+    r"""CDFGNN's adaptive bound ε (eq. 6, by its prose): larger while accuracy grows, smaller when it falls.
+
+    .. math:: ε \leftarrow \min(1.05 ε, ε + 0.01) \text{ if } acc > mean + 0.02, \qquad
+              ε \leftarrow \max(0.9 ε, ε - 0.01) \text{ if } acc < mean - 0.001
+
+    within [0.001, 0.3]; then mean ← 0.8 mean + 0.2 acc, beginning with the first accuracy.
+    """
+
+    compares = True
+    RISE, FALL = 0.02, 0.001  # μ2, μ1
+    MOST, LEAST = 0.3, 0.001  # ν1, ν2
+    UP, DOWN, STEP = 1.05, 0.9, 0.01  # λ1, λ2, ξ
+    MEMORY = 0.8
+
+    def __init__(self, bound: float):
+        self.bound = bound
+        self.mean: float | None = None
+
+    def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
+        return _changed(rows, held, self.bound)
+
+    def observe(self, told: Mapping[str, float]) -> None:
+        accuracy = told["train"]
+        mean = accuracy if self.mean is None else self.mean
+        if accuracy > mean + self.RISE and self.bound < self.MOST:
+            self.bound = min(self.UP * self.bound, self.bound + self.STEP, self.MOST)
+        elif accuracy < mean - self.FALL and self.bound > self.LEAST:
+            self.bound = max(self.DOWN * self.bound, self.bound - self.STEP, self.LEAST)
+        self.mean = self.MEMORY * mean + (1 - self.MEMORY) * accuracy
+
+    def state(self) -> dict[str, Tensor]:
+        mean = float("nan") if self.mean is None else self.mean
+        return {"threshold": torch.tensor([self.bound, mean], dtype=torch.float64)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.bound, mean = state["threshold"].tolist()
+        self.mean = None if mean != mean else mean
+
+
+def _changed(rows: list[Tensor], held: list[Tensor], bound: float) -> Picks:
+    """Return the rows of each peer that moved by more than the bound, relative to their largest held value."""
+
+    def moved(new: Tensor, old: Tensor) -> Tensor:
+        return ((new - old).abs().amax(1) > bound * old.abs().amax(1)).nonzero().flatten().to(torch.int32)
+
+    return [moved(new, old) if len(new) else None for new, old in zip(rows, held, strict=True)]
+
+
+def _check_bound(bound: float) -> None:
+    if bound < 0:
+        raise InputError(f"bound must be at least 0, not {bound}")

@@ -12,8 +12,9 @@ from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Memory
 from isthmus.comm.channel.select import Picks
-from isthmus.comm.channel.stages import Add, Stages
-from isthmus.comm.links import FORWARD, Links
+from isthmus.comm.channel.stages import Stages
+from isthmus.comm.legs import SCATTER
+from isthmus.comm.links import Links
 
 NOTHING = torch.empty(0, dtype=torch.int32)
 
@@ -27,7 +28,7 @@ class Leaving:
     positions: Tensor | None
 
     def take(self, picks: Tensor | None) -> Leaving:
-        """Only some of them."""
+        """Return only some of them."""
         if picks is None:
             return self
         chosen = picks.long()
@@ -38,43 +39,47 @@ class Leaving:
         return len(self.x if self.index is None else self.index)
 
     def rows(self) -> Tensor:
+        """Return the rows themselves, gathered if they are not yet."""
         return self.x if self.index is None else kernels.gather_rows(self.x, self.index)
 
 
 class Sender:
     """Turns this step's rows into one message per peer."""
 
-    def __init__(self, stages: Stages, direction: str, rank: int, whole: Links, buffers: Buffers):
-        self.stages, self.direction, self.rank, self.whole, self.buffers = stages, direction, rank, whole, buffers
-        self.delta = isinstance(stages.merge, Add)
-        self.remembers = stages.feedback or self.delta or stages.select.compares
+    def __init__(self, stages: Stages, leg: str, rank: int, whole: Links, buffers: Buffers):
+        self.stages, self.leg, self.rank, self.whole, self.buffers = stages, leg, rank, whole, buffers
+        self.select = stages.select.start()
+        self.delta = stages.merge.is_difference
+        self.remembers = stages.feedback or self.delta or self.select.compares
         # Per peer: `Memory.base`, or a copy of what it holds for `select` to compare with.
         self.memory: list[Tensor] = []
 
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
-        """Forward: of inner rows [n, F] those a peer reads. Backward: of halo gradients [h, F] those it owns."""
+        """Return each peer's block: in a scatter, of my rows [n, F] those it mirrors; in a gather, of my mirrors'
+        rows [mirrors, F] those it owns."""
         if self.remembers and not self.memory:
-            counts, wide = self.whole.leaving(self.direction).counts, kernels.sum_dtype(rows.dtype)
-            self.memory = [torch.zeros(count, rows.shape[1], dtype=wide) for count in counts]
-        ends = links.leaving(self.direction)
+            counts, wide = self.whole.leaving(self.leg).counts, kernels.sum_dtype(rows.dtype)
+            self.memory = [rows.new_zeros(count, rows.shape[1], dtype=wide) for count in counts]
+        ends = links.leaving(self.leg)
         positions: Sequence[Tensor | None] = ends.positions or [None] * len(ends.counts)
-        if self.direction == FORWARD:
-            blocks = [Leaving(rows, index, place) for index, place in zip(links.send_rows, positions, strict=True)]
-            # Rows that are compared are collected for that, and leave from where they are then.
-            return [Leaving(b.rows(), None, b.positions) for b in blocks] if self.stages.select.compares else blocks
-        rows = self._clipped(rows)
-        return [Leaving(part, None, place) for part, place in zip(ends.split(rows), positions, strict=True)]
+        if self.leg == SCATTER:
+            blocks = [Leaving(rows, index, at) for index, at in zip(links.send_rows, positions, strict=True)]
+        else:
+            blocks = [Leaving(part, None, at) for part, at in zip(ends.split(rows), positions, strict=True)]
+        return self._clipped(blocks) if self.stages.clip else blocks
 
-    def select(self, blocks: list[Leaving], step: int, first: bool = False) -> Picks:
-        """Which rows of each block leave; None is all of them. At first nobody holds anything, so all do."""
-        select = self.stages.select
-        if not select.compares:
-            return [None if first or select.by_clock(self.rank, step) else NOTHING] * len(blocks)
+    def choose(self, blocks: list[Leaving], step: int, first: bool = False) -> tuple[list[Leaving], Picks]:
+        """Return the blocks, and which rows of each leave; None is all of them. At first nobody holds any: all do."""
+        if not self.select.compares:
+            picks = None if first or self.select.by_clock(self.rank, step) else NOTHING
+            return blocks, [picks] * len(blocks)
+        # Rows that are compared are gathered for that, and leave from where they are then.
+        blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
         held = [m if b.positions is None else m[b.positions.long()] for m, b in zip(self.memory, blocks, strict=True)]
-        return select.by_value([block.rows() for block in blocks], held)
+        return blocks, self.select.by_value([block.x for block in blocks], held)
 
     def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
-        """The message of a block; `key` names the draws of stochastic rounding."""
+        """Return the message of a block; ``key`` names the draws of stochastic rounding."""
         codec = self.stages.encode
         memory = None
         if self.stages.feedback or self.delta:
@@ -89,9 +94,10 @@ class Sender:
             codec.decode(message, self.memory[peer], block.positions)
         return message
 
-    def _clipped(self, rows: Tensor) -> Tensor:
-        clip, workers = self.stages.clip, len(self.whole.send_rows)
-        if clip is None:
-            return rows
-        limit, norm = clip.threshold * workers**clip.power, float(rows.norm())
-        return rows if norm <= limit else rows * (limit / norm)
+    def _clipped(self, blocks: list[Leaving]) -> list[Leaving]:
+        assert self.stages.clip is not None, "only clipped stages come here"
+        rows = [block.rows() for block in blocks]
+        limit, norm = self.stages.clip.limit(len(blocks)), float(torch.cat(rows).norm())
+        if norm <= limit:
+            return blocks
+        return [Leaving(part * (limit / norm), None, block.positions) for part, block in zip(rows, blocks, strict=True)]

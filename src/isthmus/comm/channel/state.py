@@ -9,22 +9,24 @@ from torch import Tensor
 
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.reader import Message
-from isthmus.comm.links import FORWARD, Ends, Links
+from isthmus.comm.legs import FORWARD
+from isthmus.comm.links import Ends, Links
 
 _DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 _ALL = -1  # instead of the numbers of picked rows: every row
 
-LinksOf = Callable[[int], Links]  # the links of the graph of a step
+LinksOf = Callable[[int], Links]  # gives the links of a step's graph
 
 
 def state_of(channel: Channel) -> dict[str, Tensor]:
-    """All that outlives a step. Transfers under way are waited for first."""
+    """Return all that outlives a step. Transfers under way are waited for first."""
     channel.drain()
     reader, state = channel.reader, {"first": torch.tensor([-1 if channel.first is None else channel.first])}
     for q, memory in enumerate(channel.sender.memory):
         state[f"memory.{q}"] = memory
+    state |= {f"select.{name}": tensor for name, tensor in channel.sender.select.state().items()}
     if reader.layout is not None:
-        held = reader.store if reader.persistent else reader.rows
+        held = reader.store if channel.stages.merge.keeps else reader.rows
         state |= {"held": held, "updated": reader.updated, "held_for": torch.tensor([reader.layout_of])}
     for i, message in enumerate(channel.queue):
         dtype = _DTYPES.index(message.dtype)
@@ -36,16 +38,19 @@ def state_of(channel: Channel) -> dict[str, Tensor]:
 
 
 def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> None:
-    """Puts a state back; links are not part of it, since the graph of any step can be drawn again."""
+    """Put a state back; links are not part of it, since the graph of any step can be drawn again."""
     first, everyone = int(state["first"]), range(channel.transport.size)
     channel.first = None if first < 0 else first
     if "memory.0" in state:
         channel.sender.memory = [state[f"memory.{q}"].clone() for q in everyone]
+    learnt = {name.removeprefix("select."): t for name, t in state.items() if name.startswith("select.")}
+    if learnt:
+        channel.sender.select.restore(learnt)
     reader = channel.reader
     if "held" in state:
         reader.layout_of, reader.updated = int(state["held_for"]), state["updated"].clone()
         layout = links_of(reader.layout_of)
-        if reader.persistent:
+        if channel.stages.merge.keeps:
             reader.store = state["held"].clone()
             reader.show(layout)
         else:
@@ -66,7 +71,7 @@ def _message(channel: Channel, state: dict[str, Tensor], name: str, links_of: Li
     return Message(
         sent=sent,
         due=due,
-        links=links_of(due if channel.direction == FORWARD else sent),
+        links=links_of(due if channel.id.pass_ == FORWARD else sent),
         picks=[None if pick.tolist() == [_ALL] else pick for pick in picks],
         width=width,
         dtype=_DTYPES[dtype],

@@ -75,7 +75,7 @@ def _play(book: Book, config: TrainConfig, policy: Policy, transport: Rehearsing
     for number in range(PRELUDE, PRELUDE + steps):
         step(number)
     transport.event(Step())
-    views.train.graph.drain()
+    views.train.graph.runtime.drain()
     return Played(transport.trace, sent, transport.memory.peak)
 
 

@@ -1,0 +1,104 @@
+"""Merges: how a reader joins the rows that arrive with those that it already holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.codec import Codec
+from isthmus.errors import InputError
+
+
+class Merge(ABC):
+    """One rule of merging. A message is the coded rows of one peer; ``held`` is what the reader has of that peer."""
+
+    keeps: ClassVar[bool] = True
+    """Readers hold old rows from step to step."""
+    fills_gaps: ClassVar[bool] = True
+    """Rows that did not arrive are as they were: senders may leave some out."""
+    suits_drawn: ClassVar[bool] = False
+    """A drawn graph may read the result: each row in it comes from a message for that graph."""
+    needs_delay: ClassVar[bool] = False
+    """Makes sense for rows of earlier steps only."""
+    is_difference: ClassVar[bool] = False
+    """Messages carry the difference from what the reader holds, so senders must know that."""
+
+    @abstractmethod
+    def apply(
+        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
+    ) -> None:
+        """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place.
+
+        ``first``: nothing has arrived before, ``held`` is zeros.
+        """
+
+
+@dataclass(frozen=True)
+class Replace(Merge):
+    """The reader holds what arrived last, and nothing else."""
+
+    keeps = False
+    fills_gaps = False
+    suits_drawn = True
+
+    def apply(
+        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
+    ) -> None:
+        encode.decode(message, held, positions)
+
+
+@dataclass(frozen=True)
+class Keep(Merge):
+    """Rows that did not arrive stay as they were."""
+
+    def apply(
+        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
+    ) -> None:
+        encode.decode(message, held, positions)
+
+
+@dataclass(frozen=True)
+class Add(Merge):
+    """A difference arrives, and is added to what is held."""
+
+    is_difference = True
+    suits_drawn = True
+
+    def apply(
+        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
+    ) -> None:
+        encode.decode(message, held, positions, add=True)
+
+
+@dataclass(frozen=True)
+class Smooth(Merge):
+    """PipeGCN's moving average: held ← decay · held + (1 − decay) · arrived."""
+
+    decay: float = 0.95
+    from_zero: bool = False
+    """As published the average begins at zero, and is 95 % too small after one arrival; here it begins with that."""
+
+    fills_gaps = False
+    needs_delay = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise InputError(f"smoothing must be at least 0 and below 1, not {self.decay}")
+
+    def apply(
+        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
+    ) -> None:
+        assert positions is None, "averages are of all rows: `Stages` lets none be left out"
+        if first and not self.from_zero:
+            encode.decode(message, held)
+            return
+        arrived = message
+        if not encode.lossless or message.dtype != held.dtype:
+            arrived = buffers.take(tuple(held.shape), held.dtype)
+            encode.decode(message, arrived)
+        held.lerp_(arrived, 1 - self.decay)
+        buffers.give(arrived)

@@ -1,0 +1,48 @@
+"""Products of a shard's edges with rows that are already here, as autograd Functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.autograd import Function
+
+from isthmus.shard import Norm, Shard
+
+AsRows = Callable[[Tensor], Tensor]  # brings rows into the dtype in which they are read
+
+
+def inner_product(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows) -> Tensor:
+    """Return P_inner X alone, [n, F], in memory of its own."""
+    return _Inner.apply(x, shard, norm, as_rows)
+
+
+def whole_product(x: Tensor, halo: Tensor, shard: Shard, norm: Norm, as_rows: AsRows) -> Tensor:
+    """Return P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F]."""
+    return _Whole.apply(x, halo, shard, norm, as_rows)
+
+
+class _Inner(Function):
+    @staticmethod
+    def forward(ctx, x, shard, norm, as_rows):
+        ctx.shard, ctx.norm, ctx.as_rows = shard, norm, as_rows
+        return shard.aggregate_inner(as_rows(x), norm, x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.shard.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype), None, None, None
+
+
+class _Whole(Function):
+    @staticmethod
+    def forward(ctx, x, halo, shard, norm, as_rows):
+        ctx.shard, ctx.norm, ctx.as_rows = shard, norm, as_rows
+        out = shard.aggregate_inner(as_rows(x), norm, x.dtype)
+        shard.aggregate_halo(as_rows(halo), norm, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        rows, halo = ctx.as_rows(grad), grad.new_empty(ctx.shard.num_halo, grad.shape[1])
+        ctx.shard.spread_halo(rows, ctx.norm, halo)
+        return ctx.shard.spread_inner(rows, ctx.norm, grad.dtype), halo, None, None, None

@@ -1,0 +1,181 @@
+"""Runtime: everything behind a LocalGraph that lives from step to step, and that the engine drives."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from isthmus.comm import FORWARD, SCATTER, Stages, Transport
+from isthmus.features import FixedRows
+from isthmus.kernels import SparseMatrix
+from isthmus.kernels.linear import in_bf16, linear
+from isthmus.local.cached_features import CachedFeatures
+from isthmus.local.channels import Channels
+from isthmus.local.checks import check_forward
+from isthmus.local.dropout import Mask
+from isthmus.local.needed import Needed
+from isthmus.local.policy import Policy
+from isthmus.local.savings import Savings
+from isthmus.sample import Schedule
+from isthmus.shard import DrawContext, Shard
+
+Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
+
+
+class Runtime:
+    """One worker's shard, its channels, the graphs drawn for its steps, and the rows that it keeps.
+
+    The engine calls `begin` before every forward pass, and `state`, `restore`, `drain` and `close` around a run.
+    """
+
+    def __init__(
+        self,
+        whole: Shard,
+        transport: Transport,
+        policy: Policy,
+        dtype: torch.dtype = torch.float32,
+        rows_dtype: torch.dtype | None = None,
+        seed: int = 0,
+    ):
+        self.whole, self.transport, self.policy = whole, transport, policy
+        self.dtype, self.rows_dtype, self.seed = dtype, rows_dtype, seed
+        draws = seed if policy.seed is None else policy.seed
+        self.channels = Channels(transport, policy, whole, draws)
+        context = DrawContext(whole, transport, draws, dtype)
+        self.schedule = Schedule(policy.sampler, context, self.reads.delay)
+        self.cached = None
+        if policy.cache is not None:
+            self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, draws)
+        self.fixed = FixedRows()
+        self.needed = Needed(whole, self.schedule, policy)
+        self.bf16 = in_bf16(policy.precision, dtype)
+        self.begin(0, training=False)
+
+    @property
+    def reads(self) -> Stages:
+        """The stages of rows that readers read."""
+        return self.policy.stages(FORWARD, SCATTER)
+
+    @property
+    def savings(self) -> Savings:
+        return self.policy.savings
+
+    # A pass
+
+    def begin(self, step: int, training: bool = True, probe: bool = False, declared: bool = False) -> None:
+        """Begin a forward pass: draw its graph, if it trains; count sites from 0 again.
+
+        Outside training the exchange is exact. With ``probe``, the rows that the policy gives are compared with fresh
+        ones (`Channels.errors`). ``declared``: no results are read but those that `needs_only` named.
+        """
+        self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
+        self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
+        self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
+        self.needed.begin(step, declared)
+        self.channels.begin(step, probe and training)
+        self.drawn = self.whole
+        if training:
+            self.schedule.begin(step)
+            self.drawn = self.schedule.at(step)
+
+    def next_site(self) -> int:
+        """Return the number of an exchange: the k-th one of a forward pass is site k."""
+        check_forward()
+        self._sites += 1
+        return self._sites - 1
+
+    def next_mask(self, p: float) -> Mask:
+        """Return the masks of a dropout: the k-th one of a forward pass has masks of its own."""
+        check_forward()
+        self._dropouts += 1
+        return Mask(self.seed, self._dropouts, p)
+
+    def backward(self, loss: Tensor, gradient: Tensor | None = None) -> None:
+        """Walk back from the loss through every exchange of the pass, also those that this worker's loss does not read:
+        other workers wait for their gradients."""
+        ties = self.ties
+        self.ties = []
+        torch.autograd.backward([loss, *ties], [gradient, *(torch.zeros_like(tie) for tie in ties)])
+
+    # Rows
+
+    def fix(self, x: Rows) -> Rows:
+        """Declare rows that never change (the input features); return them."""
+        self.fixed = FixedRows(x)
+        return x
+
+    def is_fixed(self, x: Tensor) -> bool:
+        """Return whether x never changes, so that what is made of it alone can be kept."""
+        return self.fixed.is_of(x) and (self.savings.aggregate_once or self.cached is not None)
+
+    def needs_only(self, rows: Tensor, share: float) -> None:
+        """Declare the rows (int64) whose results are read when a model trains, a share of all workers' rows.
+
+        Every worker does so at the same time, and once.
+        """
+        if self.savings.read_rows:
+            self.channels.near = self.needed.declare(rows, share)
+
+    @property
+    def keeps_sparse(self) -> bool:
+        """Whether sparse features may stay so: those of the halo are kept, none are exchanged at every step."""
+        return self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
+
+    def as_rows(self, x: Tensor) -> Tensor:
+        """Return rows in the form in which they are read: as they are, or in bf16."""
+        if self.rows_dtype is None and self.bf16 and self.training and not self.fixed.holds(x):
+            return x.bfloat16()  # but not input features: what is made of them is kept for evaluations too
+        return self.as_sent(x)
+
+    def as_sent(self, x: Tensor) -> Tensor:
+        """Return rows in the form in which they leave, before they are coded."""
+        return x if self.rows_dtype is None else x.to(self.rows_dtype)
+
+    def linear(
+        self, blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """Return [X_1 | X_2 | …] Wᵀ (+ b) as it is made: in bf16 where the policy's precision says so in training."""
+        bf16 = self.training and self.bf16
+        if bf16 and isinstance(blocks, tuple):
+            blocks = self._side_by_side(blocks)
+        return linear(blocks, weight, bias, bf16)
+
+    def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Put blocks that never change into one, in bf16, once per run."""
+        kept = self.fixed.names
+        names = [kept.get(id(block)) for block in blocks]
+        if None in names:
+            return blocks
+        return (self.fixed.once(f"bf16 of {names}", lambda: torch.cat([block.bfloat16() for block in blocks], dim=1)),)
+
+    # Between steps
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that is carried from step to step besides the weights, by name."""
+        pieces = {"schedule": self.schedule.state(), "channels": self.channels.state()}
+        if self.cached is not None:
+            pieces["features"] = self.cached.state()
+        return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Put a state back."""
+        pieces: dict[str, dict[str, Tensor]] = {"schedule": {}, "channels": {}, "features": {}}
+        for name, tensor in state.items():
+            piece, rest = name.split(".", 1)
+            pieces[piece][rest] = tensor
+        self.schedule.restore(pieces["schedule"])
+        self.channels.restore(pieces["channels"], self.needed.links_at)
+        if self.cached is not None:
+            self.cached.restore(pieces["features"])
+
+    def drain(self) -> None:
+        """Wait for every transfer and every draw that is under way."""
+        self.channels.drain()
+        self.schedule.drain()
+
+    def close(self) -> None:
+        """Leave nothing running; for a run that ends in the middle of a step, where nobody can be waited for."""
+        self.schedule.close()
