@@ -27,14 +27,14 @@ COMMANDS = typer.main.get_command(app).commands
 
 # Commands that need other processes, machines, root or an extra: the page, what the line begins with, who runs it.
 ELSEWHERE = [
-    ("README.md", "isthmus plan", "plan/test_plan.py::test_commands_of_the_docs"),
-    ("plan.md", "isthmus plan", "plan/test_plan.py::test_commands_of_the_docs"),
+    ("README.md", "isthmus plan", "experiments/test_plan.py::test_commands_of_the_docs"),
+    ("plan.md", "isthmus plan", "experiments/test_plan.py::test_commands_of_the_docs"),
     ("python.md", "isthmus train parts --model", "test_docs.py::test_from_python"),
-    ("trouble.md", "torchrun", "launch/test_doctor.py::test_under_torchrun"),
+    ("trouble.md", "torchrun", "diagnose/test_doctor.py::test_under_torchrun"),
     ("machines.md", "torchrun", "launch/test_machines.py::test_torchrun_on_two_machines"),
     ("machines.md", "srun", "launch/test_machines.py::test_a_batch_script_of_slurm"),
     ("machines.md", "isthmus train parts --workers 2 --launcher", "launch/test_ray.py::test_the_same_bits_as_on_this"),
-    ("compare.md", "sudo isthmus compare", "launch/test_compare.py::test_over_links"),
+    ("compare.md", "sudo isthmus compare", "experiments/test_compare.py::test_over_links"),
     ("compare.md", "sudo isthmus testbed --hosts 4", "launch/test_over_links.py::test_torchrun_like_places_on_every"),
     ("compare.md", "sudo isthmus testbed --hosts 2", "testbed/test_testbed.py::test_the_command_stays_until_it_is"),
     ("compare.md", "sudo isthmus testbed --sweep", "testbed/test_testbed.py::test_the_next_sweeps_up_after_a"),

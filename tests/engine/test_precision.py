@@ -11,7 +11,7 @@ from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows
 from torch import nn
 
-from isthmus import kernels
+from isthmus.kernels import linear
 from isthmus.nn import GATConv, GCNConv, ModelConfig, SAGEConv
 from isthmus.recipes import find
 
@@ -105,7 +105,7 @@ def test_float64_stays_what_it_is(tmp_path):
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_auto_goes_by_the_processor(tmp_path, monkeypatch, fast):
-    monkeypatch.setattr(kernels, "bf16_is_fast", lambda: fast)
+    monkeypatch.setattr(linear, "bf16_is_fast", lambda: fast)
     book, asked = cut(community_graph(), 2, "metis", tmp_path), config("sage", 0.3, dtype="float32")
     one, other = run(book, asked, policy("auto")), run(book, asked, policy("bf16" if fast else "fp32"))
     assert torch.equal(one[1], other[1])

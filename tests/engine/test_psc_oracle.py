@@ -168,9 +168,9 @@ def test_few_training_nodes_read_few_neighbours(tmp_path, model, least):
     oracle = Thinned(links, model, SEED, 0.4, 4, last_rate=0.4, least=least, **late)
     want = np.array(Measured(graph, model, first_weights(graph, model), LR, oracle, True).run(STEPS))
     policy = find("isthmus").policy(given)
-    got = run(book, replace(policy, thin=LastLayer(0.4, least)), shape(model))
+    got = run(book, replace(policy, last_layer=LastLayer(0.4, least)), shape(model))
     assert relative(got, want) <= 1e-5
-    assert relative(want, run(book, replace(policy, thin=None), shape(model))) > 1e-4
+    assert relative(want, run(book, replace(policy, last_layer=None), shape(model))) > 1e-4
 
 
 @pytest.mark.parametrize("at", ["a", "b"])

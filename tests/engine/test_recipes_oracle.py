@@ -242,8 +242,8 @@ def test_boundary_sampling_is_unbiased_on_small_links(tmp_path):
     local = LocalGraph.from_part(part, Hub(2).transport(0), book.symmetric, policy=policy, seed=SEED)
     counted = torch.zeros(steps, local.num_halo, dtype=torch.float64)
     for step in range(steps):
-        local.begin(step)
-        counted[step, local.edges.picked] = local.edges.halo_scale
+        local.runtime.begin(step)
+        counted[step, local.runtime.drawn.picked] = local.runtime.drawn.halo_scale
     error = counted.std(0) / steps**0.5
     assert ((counted.mean(0) - 1).abs() <= 4 * error).all()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Runtime
-from isthmus.tasks.node_classes import loss_sum, score
+from isthmus.tasks.node_classes import hits_sum, loss_sum, score
 
 Call = Callable[[LocalGraph, Any], Tensor]
 
@@ -38,9 +38,11 @@ def train_step(
     run = view.graph.runtime
     run.begin(step, probe=probe, declared=True)
     logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
-    loss = loss_sum(_of_training_nodes(logits, mask, view), view.data.y[mask]) / labelled
+    rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
+    loss = loss_sum(rows, y) / labelled
     run.backward(loss)
-    total = sum_gradients(model, loss.detach(), step, run, stop or Stop())
+    told = {"train": float(hits_sum(rows.detach(), y)) / labelled} if run.policy.observes else {}
+    total = sum_gradients(model, loss.detach(), step, run, stop or Stop(), told)
     optimizer.step()
     return total
 
@@ -58,16 +60,21 @@ def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:
     return logits
 
 
-def sum_gradients(model: nn.Module, loss: Tensor, step: int, run: Runtime, stop: Stop) -> float:
-    """Sums loss and gradients over the workers in one message, which also says whether one of them is to stop."""
-    transport, encode = run.transport, run.policy.weights
+def sum_gradients(
+    model: nn.Module, loss: Tensor, step: int, run: Runtime, stop: Stop, told: Mapping[str, float] | None = None
+) -> float:
+    """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
+
+    ``told``: figures that are summed with them, for selectors that go by how training goes.
+    """
+    transport, encode, told = run.transport, run.policy.weights, told or {}
     if transport.size == 1:
         stop.agreed = stop.asked
         return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     # What no worker's loss reads has no gradient in one process either, which some optimizers tell from zero.
-    about = [float(stop.asked), *(float(p.grad is not None) for p in parameters)]
+    about = [float(stop.asked), *told.values(), *(float(p.grad is not None) for p in parameters)]
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
     run.schedule.ask(step)
     flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
@@ -76,8 +83,10 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, run: Runtime, stop:
     else:
         sum_coded(flat[place:], flat[:place], encode, transport, where, run.channels.seed)
     transport.release()
-    total, asked, *read = flat[:place].tolist()
-    stop.agreed = bool(asked)
+    total, asked, *figures = flat[:place].tolist()
+    stop.agreed, read = bool(asked), figures[len(told) :]
+    if told:
+        run.channels.observe(dict(zip(told, figures, strict=False)))
     for parameter, gradient, somewhere in zip(parameters, gradients, read, strict=True):
         parameter.grad = flat[place : place + gradient.numel()].view_as(gradient) if somewhere else None
         place += gradient.numel()

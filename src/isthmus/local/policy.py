@@ -69,6 +69,11 @@ class Policy:
         return any(stages.select.jointly for stages in self.every_stages)
 
     @property
+    def observes(self) -> bool:
+        """Whether selectors go by the share of training nodes that the model gets right."""
+        return any(stages.select.observes for stages in self.every_stages)
+
+    @property
     def stateless(self) -> bool:
         """Nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0

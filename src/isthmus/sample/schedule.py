@@ -102,7 +102,9 @@ class Schedule:
             self._recorder.record(x, through, norm, self.context.whole.norm(norm, self.context.dtype).source)
 
     def state(self) -> dict[str, Tensor]:
-        self._learn()
+        """Return the norms that graphs may still be drawn from, by name."""
+        if self._recorder is not None and self._recorder.squares:  # else its step has begun, and no more
+            self._learn()
         state = {}
         for k, row_norms in enumerate(self.known):
             state[f"{k}.since"] = torch.tensor([row_norms.since])
@@ -111,7 +113,9 @@ class Schedule:
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.known = []
+        """Put a state back; graphs that were drawn before are forgotten."""
+        self.drain()
+        self.known, self._graphs, self._recorder, self._begun = [], {}, None, -1
         while f"{len(self.known)}.since" in state:
             mine = f"{len(self.known)}."
             sides: dict[str, dict[str, Tensor]] = {"inner": {}, "halo": {}}

@@ -37,6 +37,13 @@ def loss_sum(logits: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(logits, y, reduction="sum")
 
 
+def hits_sum(logits: Tensor, y: Tensor) -> Tensor:
+    """Return how many of the given rows are right; of y [n, C] the share of its labels counts."""
+    if y.dim() == 2:
+        return ((logits > 0) == (y > 0)).double().mean(1).sum()
+    return (logits.argmax(1) == y).double().sum()
+
+
 def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
     """The exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] of this worker."""
     if metric == "roc-auc":

@@ -31,6 +31,8 @@ class Select:
     """The choice depends on all rows together, so none of them may be missing where it is made."""
     skips: ClassVar[bool] = True
     """Some rows may stay at home."""
+    observes: ClassVar[bool] = False
+    """Goes by how training goes: the step has to tell it (`observe`)."""
 
     def start(self) -> Select:
         """Return the selector of one channel."""
@@ -45,7 +47,7 @@ class Select:
         return [None] * len(rows)
 
     def observe(self, told: Mapping[str, float]) -> None:
-        """Learn how training goes: figures of the whole step, by name, equal on all workers."""
+        """Learn how training goes: figures of the whole step, equal on all workers. ``train``: share of hits."""
 
     def state(self) -> dict[str, Tensor]:
         """Return what outlives a step, by name, for a checkpoint."""
@@ -114,6 +116,10 @@ class Changed(Select):
     def __post_init__(self) -> None:
         _check_bound(self.bound)
 
+    @property
+    def observes(self) -> bool:  # type: ignore[override]
+        return self.adapt
+
     def start(self) -> Select:
         return Threshold(self.bound) if self.adapt else self
 
@@ -131,6 +137,7 @@ class Threshold(Select):
     """
 
     compares = True
+    observes = True
     RISE, FALL = 0.02, 0.001  # μ2, μ1
     MOST, LEAST = 0.3, 0.001  # ν1, ν2
     UP, DOWN, STEP = 1.05, 0.9, 0.01  # λ1, λ2, ξ

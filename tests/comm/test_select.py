@@ -1,0 +1,69 @@
+"""Selectors with a state of their own: CDFGNN's adaptive bound, literally; and checkpoints of it."""
+
+from __future__ import annotations
+
+import torch
+from oracle.channel import INNER, WIDTH, WORKERS, links_of
+
+from isthmus.comm import FORWARD, SCATTER, Buffers, Changed, Channel, ChannelId, Hub, Keep, Stages
+from isthmus.comm.channel.state import restore, state_of
+
+ACCURACIES = [0.30, 0.40, 0.50, 0.50, 0.49, 0.20, 0.90, 0.90, 0.10]
+
+
+def literally(bound: float, accuracies: list[float]) -> list[float]:
+    """The bound after each accuracy, by the prose around eq. 6."""
+    mean, bounds = accuracies[0], []
+    for accuracy in accuracies:
+        if accuracy > mean + 0.02:
+            bound = min(0.3, 1.05 * bound, bound + 0.01)
+        elif accuracy < mean - 0.001:
+            bound = max(0.001, 0.9 * bound, bound - 0.01)
+        mean = 0.8 * mean + 0.2 * accuracy
+        bounds.append(bound)
+    return bounds
+
+
+def test_the_bound_follows_the_accuracy():
+    for first in (0.01, 0.001, 0.2999, 0.25):
+        selector, found = Changed(first, adapt=True).start(), []
+        for accuracy in ACCURACIES:
+            selector.observe({"train": accuracy})
+            found.append(selector.bound)
+        assert found == literally(first, ACCURACIES)
+    assert len(set(found)) > 3
+
+
+def test_every_channel_has_a_selector_of_its_own():
+    rule = Changed(0.01, adapt=True)
+    one, other = rule.start(), rule.start()
+    one.observe({"train": 0.1})
+    one.observe({"train": 0.9})
+    assert one.bound > 0.01 == other.bound
+    assert Changed(0.01).start() == Changed(0.01)
+
+
+def test_what_a_selector_has_learnt_is_part_of_a_checkpoint():
+    """Rows move by 3 %: sent at a bound of 1 %, and no more once the bound has grown past that."""
+
+    def channel(transport):
+        stages = Stages(Changed(0.0299, adapt=True), merge=Keep())
+        return Channel(transport, stages, links_of(transport.rank), ChannelId(0, FORWARD, SCATTER), 0, Buffers())
+
+    def sent(one, step, links):
+        one.transport.ledger.take()
+        one.post(step, torch.full((INNER, WIDTH), 1.03**step, dtype=torch.float64), links, "embeddings")
+        one.take(step)
+        return one.transport.ledger.take().kinds["embeddings"]
+
+    def work(transport):
+        links, one = links_of(transport.rank), channel(transport)
+        before = [sent(one, step, links) for step in range(2)]
+        for accuracy in (0.1, 0.9):
+            one.sender.select.observe({"train": accuracy})
+        other = channel(transport)
+        restore(other, state_of(one), lambda step: links)
+        return before, sent(one, 2, links), sent(other, 2, links)
+
+    for (first, second), after, resumed in Hub(WORKERS).run(work):
+        assert first == second > 0 == after == resumed
