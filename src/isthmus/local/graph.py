@@ -11,12 +11,12 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Transport
 from isthmus.errors import InputError
-from isthmus.features.sparse import fetch_sparse
 from isthmus.kernels import SparseMatrix
 from isthmus.local import exchange
 from isthmus.local.attention import attend
 from isthmus.local.checks import check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
+from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.policy import Policy
 from isthmus.local.product import whole_product
 from isthmus.local.rows import gather_rows
@@ -41,7 +41,6 @@ class LocalGraph:
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
         self.runtime, self.node_type = runtime, node_type
-        self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
 
     @classmethod
     def from_part(
@@ -113,7 +112,7 @@ class LocalGraph:
         """
         if isinstance(x, SparseMatrix):
             assert weight is not None, "sparse rows are read through a weight"
-            halo, picked = self.linear(self._sparse_halo(x), weight), self.runtime.drawn.picked
+            halo, picked = self.linear(sparse_halo(self.runtime, x), weight), self.runtime.drawn.picked
             return torch.cat([self.linear(x, weight), halo if picked is None else halo[picked]])
         if weight is None:
             return self._halo(x)
@@ -148,7 +147,7 @@ class LocalGraph:
         """
         run = self.runtime
         if isinstance(x, SparseMatrix):
-            return self._dropout_sparse(x, p)
+            return dropout_sparse(run, x, p)
         check_numbers(x, self.num_rows)
         if not 0 <= p < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {p}")
@@ -270,7 +269,7 @@ class LocalGraph:
         run.schedule.record(source, through, norm)
         if run.is_fixed(source):
             scale = run.drawn.norm(norm, kernels.sum_dtype(x.dtype))
-            every = whole_product(x, self._fixed_halo(source, site, late), run.drawn, scale, run.as_rows)
+            every = whole_product(x, fixed_halo(run, source, site, late), run.drawn, scale, run.as_rows)
             return gather_rows(every, only)
         return exchange.aggregate(run, x, norm, site, False, None if late is None else Late(*late), only)
 
@@ -297,7 +296,7 @@ class LocalGraph:
             return gather_rows(self._aggregate_sparse(x, weight, norm, None), only)
         if only is not None:
             shard = run.needed.towards(only, shard, shard.norm(norm, weight.dtype).add_self, all_halo=True)
-        own, others = (self.linear(rows, weight, as_made=True) for rows in (x, self._sparse_halo(x)))
+        own, others = (self.linear(rows, weight, as_made=True) for rows in (x, sparse_halo(self.runtime, x)))
         scale = shard.norm(norm, kernels.sum_dtype(own.dtype))
         return whole_product(own, others, shard, scale, run.as_rows)
 
@@ -309,59 +308,17 @@ class LocalGraph:
             picked = run.drawn.picked
             if picked is None:
                 return run.fixed.lent("halo", partial(exchange.with_halo, run, x, site, exact=True))
-            return torch.cat([x, self._kept_halo(site)[self.num_inner + picked]])
+            return torch.cat([x, kept_halo(run, site)[self.num_inner + picked]])
         if not run.training:
             return exchange.with_halo(run, x, site, exact=True)
         late = self._late(x)
         source = x if late is None else late.before
         run.schedule.record(source, None, "sum")
         if run.is_fixed(source):
-            return torch.cat([x, self._fixed_halo(source, site, late)])
+            return torch.cat([x, fixed_halo(run, source, site, late)])
         if late is None:
             return exchange.with_halo(run, x, site, exact=False)
-        return torch.cat([x, self._drop_halo(exchange.halo_rows(run, source, site), late)])
-
-    # Rows that never change
-
-    def _fixed_halo(self, source: Tensor, site: int, late: Dropped | None) -> Tensor:
-        """Return rows of the halo that never change, as this step's graph reads them: from the cache, or kept here."""
-        run = self.runtime
-        if run.cached is not None:
-            halo = run.cached.rows(source, site, run.step)
-        else:
-            rows, picked = self._kept_halo(site)[self.num_inner :], run.drawn.picked
-            halo = rows if picked is None else rows[picked]
-        return halo if late is None else self._drop_halo(halo, late)
-
-    def _drop_halo(self, halo: Tensor, late: Dropped) -> Tensor:
-        """Return halo rows dropped out as `dropout` did it to inner rows."""
-        return dropout(halo, self.halo_nodes, late.mask.stream(self.runtime.step), late.mask.p, False)
-
-    def _kept_halo(self, site: int) -> Tensor:
-        """Return the rows that never change, of inner and of all halo nodes; they cross a link once per run."""
-        run = self.runtime
-        assert isinstance(run.fixed.rows, Tensor), "rows are declared by `fix` before they are read"
-        return run.fixed.once("halo", partial(exchange.with_halo, run, run.fixed.rows, site, exact=True))
-
-    def _dropout_sparse(self, x: SparseMatrix, p: float) -> SparseMatrix:
-        stream = self.runtime.next_mask(p).stream(self.runtime.step)
-        dropped = x.dropout(self.nodes, stream, p)
-        self._dropped_sparse = dropped, stream, p
-        return dropped
-
-    def _sparse_halo(self, x: SparseMatrix) -> SparseMatrix:
-        """Return the features of all halo nodes, dropped out as x was; they cross a link once per run."""
-        run = self.runtime
-        fixed, site = run.fixed.rows, run.next_site()
-        assert isinstance(fixed, SparseMatrix), "rows are declared by `fix` before they are read"
-        fetch = partial(fetch_sparse, fixed, run.whole.links, run.transport, site, run.step)
-        halo: SparseMatrix = run.fixed.once("sparse halo", fetch)
-        if x is fixed:
-            return halo
-        assert self._dropped_sparse is not None, "sparse rows are those that were fixed"
-        dropped, stream, p = self._dropped_sparse
-        assert x is dropped, "sparse rows are dropped out once"
-        return halo.dropout(run.whole.halo_nodes, stream, p)
+        return torch.cat([x, drop_halo(run, exchange.halo_rows(run, source, site), late)])
 
 
 def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:

@@ -73,6 +73,7 @@ class Runtime:
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
+        self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
         self.needed.begin(step, declared)
         self.channels.begin(step, probe and training)

@@ -12,7 +12,7 @@ from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext, ReadRequest
-from isthmus.shard.drawn import Pattern
+from isthmus.shard.drawn import BothWays, Pattern
 from isthmus.shard.shard import EdgeAttr, Shard
 
 _SALT = 0x95C
@@ -28,12 +28,10 @@ class Levels:
 
 
 class KeptEdges(NamedTuple):
-    """What `DrawContext.with_edges` makes a graph of."""
+    """The edges of a drawn graph, as `DrawContext.with_edges` takes them."""
 
-    halo: Pattern
-    halo_out: Pattern
-    inner: Pattern
-    inner_out: Pattern
+    halo: BothWays
+    inner: BothWays
     edge_attr: EdgeAttr
 
 
@@ -118,12 +116,12 @@ class Neighbours:
         if whole.edge_attributes is not None:
             of_inner, of_halo = whole.attributes()
             attributes = of_inner[inner_kept], of_halo[halo_kept]
-        inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
-        return KeptEdges(halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
+        halo_edges, inner_edges = Pattern(halo, halo_weight), Pattern(inner, inner_weight)
+        return KeptEdges(halo_edges.both_ways(), inner_edges.both_ways(), attributes)
 
     def ask(self, context: DrawContext, step: int, prepared: KeptEdges) -> ReadRequest:
         """The owners hear which rows are read."""
-        return context.ask(prepared.halo.csr, step)
+        return context.ask(prepared.halo.edges.csr, step)
 
     def finish(self, context: DrawContext, prepared: KeptEdges, asked: ReadRequest) -> Shard:
         return context.with_edges(asked, *prepared)

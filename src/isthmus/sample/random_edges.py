@@ -12,7 +12,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr
 from isthmus.sample.row_norms import RowNorms
 from isthmus.shard.draw_context import DrawContext
-from isthmus.shard.drawn import Pattern
+from isthmus.shard.drawn import BothWays, Pattern
 from isthmus.shard.shard import Shard
 
 _SALT = 0xED6E
@@ -47,19 +47,18 @@ class RandomEdges:
         key = kernels.stream(context.seed, step, _SALT)
         kept = kernels.draw_edges(key, whole.halo, whole.nodes, whole.halo_nodes, p, whole.symmetric)
         halo, halo_kept = kernels.select_edges(whole.halo, kept)
-        inner, inner_out, inner_kept = None, None, torch.arange(whole.inner.num_edges if whole.edge_attributes else 0)
+        inner, inner_kept = None, torch.arange(whole.inner.num_edges if whole.edge_attributes else 0)
         if self.among == "all":
             kept = kernels.draw_edges(key, whole.inner, whole.nodes, whole.nodes, p, whole.symmetric)
             csr, inner_kept = kernels.select_edges(whole.inner, kept)
-            inner = self._weighted(csr, p, context.dtype)
-            inner_out = inner if whole.symmetric else self._weighted(kernels.transpose(csr)[0], p, context.dtype)
+            edges = self._weighted(csr, p, context.dtype)
+            inner = BothWays(edges, edges) if whole.symmetric else edges.both_ways()
         attributes = None
         if whole.edge_attributes is not None:
             of_inner, of_halo = whole.attributes()
             attributes = of_inner[inner_kept], of_halo[halo_kept]
-        halo_out = self._weighted(kernels.transpose(halo)[0], p, context.dtype)
-        halo_in = self._weighted(halo, p, context.dtype)
-        return context.with_edges(context.ask(halo, step), halo_in, halo_out, inner, inner_out, attributes)
+        edges = self._weighted(halo, p, context.dtype)
+        return context.with_edges(context.ask(halo, step), edges.both_ways(), inner, attributes)
 
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
         readers = context.whole.halo_out.indptr.diff().double()

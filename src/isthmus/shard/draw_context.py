@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Links, Push, Transport, Where, bits
 from isthmus.kernels import Csr
-from isthmus.shard.drawn import Drawn, Pattern
+from isthmus.shard.drawn import BothWays, Drawn, Pattern
 from isthmus.shard.shard import EdgeAttr, Shard
 
 
@@ -45,9 +45,8 @@ class DrawContext:
             whole,
             _links(links, halo, sent),
             picked,
-            Pattern(kernels.transpose(halo_out)[0]),
-            Pattern(halo_out),
-            scale,
+            BothWays(Pattern(kernels.transpose(halo_out)[0]), Pattern(halo_out)),
+            halo_scale=scale,
             edge_attr=whole.edge_attributes and (lambda: _attributes(whole, picked)),
         )
 
@@ -58,24 +57,17 @@ class DrawContext:
         return ReadRequest(read, self.whole.links.push(read, self.transport, Where(site, "setup", step, "ids")))
 
     def with_edges(
-        self,
-        asked: ReadRequest,
-        halo: Pattern,  # n × h
-        halo_out: Pattern | None,  # h × n
-        inner: Pattern | None,
-        inner_out: Pattern | None,
-        edge_attr: EdgeAttr = None,
+        self, asked: ReadRequest, halo: BothWays, inner: BothWays | None, edge_attr: EdgeAttr = None
     ) -> Drawn:
-        """The graph with some of the edges, and the halo nodes that they read: those that were asked for."""
+        """Return the graph with some of the edges (halo [n, h]), and the halo nodes that were asked for with them."""
         read = asked.read
         picked, number = read.nonzero().flatten(), read.cumsum(0, dtype=torch.int32) - 1
-        compact = Csr(halo.csr.indptr, number[halo.csr.indices.long()], len(picked))
-        if halo_out is not None:  # rows of nodes that are not read are empty
-            ends = torch.cat([halo_out.csr.indptr[:1], halo_out.csr.indptr[picked + 1]])
-            halo_out = Pattern(Csr(ends, halo_out.csr.indices, halo_out.csr.num_cols), halo_out.weight)
-        links = self.answered(asked)
-        halo = Pattern(compact, halo.weight)
-        return Drawn(self.whole, links, picked, halo, halo_out, None, inner, inner_out, edge_attr)
+        into, out = halo.edges.csr, halo.turned.csr
+        into = Csr(into.indptr, number[into.indices.long()], len(picked))
+        ends = torch.cat([out.indptr[:1], out.indptr[picked + 1]])  # rows of nodes that are not read are empty
+        out = Csr(ends, out.indices, out.num_cols)
+        halo = BothWays(Pattern(into, halo.edges.weight), Pattern(out, halo.turned.weight))
+        return Drawn(self.whole, self.answered(asked), picked, halo, inner, edge_attr=edge_attr)
 
     def answered(self, asked: ReadRequest) -> Links:
         """The links of the halo rows that are read, and of those of mine that others read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,45 +23,50 @@ class Pattern:
     weight: Tensor | None = None
 
     def turned(self) -> Pattern:
-        """The transpose."""
+        """Return the transpose."""
         csr, order = kernels.transpose(self.csr)
         return Pattern(csr, None if self.weight is None else self.weight[order])
 
+    def both_ways(self) -> BothWays:
+        """Return the pattern with its transpose."""
+        return BothWays(self, self.turned())
+
+
+class BothWays(NamedTuple):
+    """A pattern of edges, and its transpose."""
+
+    edges: Pattern
+    turned: Pattern
+
 
 class Drawn(Shard):
-    """``picked`` int64 [k]: its halo nodes, as the whole graph numbers them. Degrees stay those of the whole graph."""
+    """A graph that a sampler drew from the whole one. Degrees stay those of the whole graph."""
 
     def __init__(
         self,
         whole: Shard,
         links: Links,
-        picked: Tensor,
-        halo: Pattern,  # n × k
-        halo_out: Pattern | None = None,  # k × n: its transpose, if that is at hand
-        halo_scale: Tensor | None = None,  # float64 [k]: what a halo row counts
-        inner: Pattern | None = None,  # None: all inner edges
-        inner_out: Pattern | None = None,
+        picked: Tensor,  # int64 [k]: its halo nodes, as the whole graph numbers them
+        halo: BothWays,  # n × k
+        inner: BothWays | None = None,  # n × n; None: all inner edges
+        halo_scale: Tensor | None = None,  # float64 [k]: how often a halo row counts
         edge_attr: EdgeAttr = None,
     ):
         super().__init__(
-            inner=whole.inner if inner is None else inner.csr,
-            halo=halo.csr,
+            inner=whole.inner if inner is None else inner.edges.csr,
+            halo=halo.edges.csr,
             links=links,
-            nodes=whole.nodes,
-            halo_nodes=whole.halo_nodes[picked],
-            degree=whole.degree,
-            halo_degree=whole.halo_degree[picked],
+            nodes=whole.all_nodes.with_halo(picked),
             symmetric=whole.symmetric,
             edge_attr=edge_attr,
         )
         self.whole, self._picked, self.halo_scale = whole, picked, halo_scale
-        self.halo_weight = halo.weight
-        if halo_out is not None:
-            self.halo_out, self.halo_out_weight = halo_out.csr, halo_out.weight
+        self.halo_weight, self.halo_out, self.halo_out_weight = halo.edges.weight, halo.turned.csr, halo.turned.weight
         if inner is None:
             self.inner_out = whole.inner_out
-        elif inner_out is not None:
-            self.inner_weight, self.inner_out, self.inner_out_weight = inner.weight, inner_out.csr, inner_out.weight
+        else:
+            self.inner_weight, self.inner_out = inner.edges.weight, inner.turned.csr
+            self.inner_out_weight = inner.turned.weight
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:

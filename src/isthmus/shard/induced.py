@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr
-from isthmus.shard.shard import Shard
+from isthmus.shard.shard import Nodes, Shard
 
 
 def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
@@ -27,6 +27,7 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     degree_of_all[keep] = degree
     number = _number(keep)
     send_rows = [number[rows[flags].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
+    halo_degree = whole.links.pull(degree_of_all, transport, where)[read]
     attributes = None
     if whole.edge_attributes is not None:
         of_inner, of_halo = whole.attributes()
@@ -35,10 +36,7 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
         inner=inner,
         halo=halo,
         links=Links(send_rows, [int(rows.sum()) for rows in whole.links.mirrors.split(read)]),
-        nodes=whole.nodes[keep],
-        halo_nodes=whole.halo_nodes[read],
-        degree=degree,
-        halo_degree=whole.links.pull(degree_of_all, transport, where)[read],
+        nodes=Nodes(whole.nodes[keep], whole.halo_nodes[read], degree, halo_degree),
         symmetric=whole.symmetric,
         edge_attr=attributes,
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.comm import Links
 from isthmus.kernels import Csr
 from isthmus.partition.book import Part
-from isthmus.shard.shard import Shard
+from isthmus.shard.shard import Nodes, Shard
 
 
 def shard_of(part: Part, workers: int, symmetric: bool, dtype: torch.dtype) -> Shard:
@@ -26,10 +26,7 @@ def shard_of(part: Part, workers: int, symmetric: bool, dtype: torch.dtype) -> S
         inner=Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), n),
         halo=Csr(as_tensor(part.halo_indptr), as_tensor(part.halo_indices), h),
         links=Links(send_rows, np.diff(part.halo_ptr).tolist()),
-        nodes=as_tensor(part.nodes),
-        halo_nodes=as_tensor(part.halo_nodes),
-        degree=as_tensor(part.degree),
-        halo_degree=as_tensor(part.halo_degree),
+        nodes=Nodes(*map(as_tensor, (part.nodes, part.halo_nodes, part.degree, part.halo_degree))),
         symmetric=symmetric,
         edge_attr=attributes,
     )

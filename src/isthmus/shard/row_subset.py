@@ -44,10 +44,7 @@ class RowSubset(Shard):
             inner=inner.csr,
             halo=halo.csr if self._kept is None else _renumbered(halo.csr, self._kept),
             links=edges.links if near is None else near.links_of(edges),
-            nodes=edges.nodes,
-            halo_nodes=edges.halo_nodes if self._kept is None else edges.halo_nodes[self._kept],
-            degree=edges.degree,
-            halo_degree=edges.halo_degree if self._kept is None else edges.halo_degree[self._kept],
+            nodes=edges.all_nodes if self._kept is None else edges.all_nodes.with_halo(self._kept),
             symmetric=False,
         )
         if like:

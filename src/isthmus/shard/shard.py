@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,19 @@ from isthmus.kernels import Csr
 from isthmus.shard.norm import Norm
 
 EdgeAttr = tuple[Tensor, Tensor] | Callable[[], tuple[Tensor, Tensor]] | None  # made when first read, if callable
+
+
+class Nodes(NamedTuple):
+    """The nodes of a shard: original ids, and degrees in the whole graph."""
+
+    inner: Tensor  # int64 [n]
+    halo: Tensor  # int64 [h]
+    degree: Tensor  # [n]
+    halo_degree: Tensor  # [h]
+
+    def with_halo(self, chosen: Tensor) -> Nodes:
+        """Return all inner nodes and the chosen halo nodes (numbers or bool)."""
+        return Nodes(self.inner, self.halo[chosen], self.degree, self.halo_degree[chosen])
 
 
 class Shard:
@@ -28,16 +42,13 @@ class Shard:
         inner: Csr,
         halo: Csr,
         links: Links,
-        nodes: Tensor,  # int64 [n], original ids
-        halo_nodes: Tensor,  # int64 [h]
-        degree: Tensor,  # [n], in the whole graph
-        halo_degree: Tensor,  # [h]
+        nodes: Nodes,
         symmetric: bool,  # the inner edges are their own transpose
         edge_attr: EdgeAttr = None,  # of the inner and of the halo edges
     ):
         self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
-        self.nodes, self.halo_nodes = nodes, halo_nodes
-        self.degree, self.halo_degree, self.edge_attributes = degree, halo_degree, edge_attr
+        self.nodes, self.halo_nodes, self.degree, self.halo_degree = nodes
+        self.edge_attributes = edge_attr
         # What an edge counts, in each pattern and its transpose; None: one.
         self.inner_weight: Tensor | None = None
         self.halo_weight: Tensor | None = None
@@ -58,6 +69,11 @@ class Shard:
     @property
     def num_edges(self) -> int:
         return self.inner.num_edges + self.halo.num_edges
+
+    @property
+    def all_nodes(self) -> Nodes:
+        """The nodes, as another shard of the same takes them."""
+        return Nodes(self.nodes, self.halo_nodes, self.degree, self.halo_degree)
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
