@@ -57,3 +57,40 @@ def test_a_room_imports_only_those_before_it(room):
 def test_every_room_is_listed():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
     assert folders == set(ROOMS)
+
+
+def module_name(file: Path) -> str:
+    parts = ("isthmus", *file.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported_modules(file: Path, known: set[str]) -> set[str]:
+    """The modules that a file imports when it is itself imported or type-checked; imports in functions come later."""
+    found: set[str] = set()
+    pending: list[ast.stmt] = list(ast.parse(file.read_text()).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If | ast.Try):  # also `if TYPE_CHECKING`
+            pending += node.body + node.orelse
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("isthmus"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    me = module_name(file)
+    return {name for name in found & known if name != me and not me.startswith(f"{name}.")}
+
+
+def test_no_module_imports_itself_in_the_end():
+    files = {module_name(file): file for file in SOURCE.rglob("*.py")}
+    imports = {name: imported_modules(file, set(files)) for name, file in files.items()}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " imports ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for other in imports[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in imports:
+        visit(name, ())
