@@ -22,13 +22,13 @@ from statistics import median
 from typing import Any
 
 from isthmus.engine import TrainConfig
+from isthmus.experiments.plan import PlanRequest, plan
 from isthmus.graph import load
 from isthmus.launch import local
 from isthmus.launch.entries import Entry, read_entries
 from isthmus.launch.job import Job
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, is_parts_folder, partition
-from isthmus.plan import Asked, plan
 from isthmus.testbed import Testbed
 
 SETTLED = 3  # steps until pipelines are full
@@ -84,7 +84,7 @@ def main() -> None:
         )
         for name in (name.strip() for name in options.links.split(",")):
             link = None if name == "none" else name
-            found = plan(Asked(entries, config, link=link, testbed=link is not None), book)
+            found = plan(PlanRequest(entries, config, link=link, testbed=link is not None), book)
             print(f"{name:<9}{found.gauge}")
             for entry, one in zip(entries, found.recipes, strict=True):
                 turns = [measure(entry, config, book, link) for _ in range(options.turns)]

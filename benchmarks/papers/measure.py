@@ -16,8 +16,8 @@ from isthmus import recipes
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import WorkerError
+from isthmus.experiments.compare import Plan, compare
 from isthmus.graph import load
-from isthmus.launch.compare import Plan, compare
 from isthmus.launch.entries import Entry, read_entries
 from isthmus.partition import Book, is_parts_folder, partition
 from isthmus.report import read_comparison

@@ -28,7 +28,7 @@ from isthmus.comm import (
     Stages,
     codec,
 )
-from isthmus.comm.state import restore, state_of
+from isthmus.comm.channel.state import restore, state_of
 from isthmus.errors import InputError
 
 STEPS = 7

@@ -13,8 +13,8 @@ from torch import nn
 
 from isthmus.comm import Hub
 from isthmus.engine import PredictConfig, predict, predictions
+from isthmus.engine.saved_run import SavedRun
 from isthmus.engine.step import predict as logits_of
-from isthmus.engine.trained import Trained
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.local import Policy
@@ -22,7 +22,7 @@ from isthmus.local import Policy
 
 def reference(book, run):
     """Logits [N, C] of the best weights in original ids, as evaluation computes them."""
-    whole = Trained.read(run)
+    whole = SavedRun.read(run)
 
     def work(transport):
         views = Views.of(book, whole.config, Policy(), transport)
@@ -69,7 +69,7 @@ def test_embedding_enters_the_last_convolution(tmp_path):
     book, run, _ = trained(community_graph(), 2, tmp_path)
     predicted(book, run, tmp_path / "e.npy", ("embedding",))
     rows = torch.from_numpy(np.load(tmp_path / "e.npy"))
-    whole = Trained.read(run)
+    whole = SavedRun.read(run)
 
     def work(transport):
         graph = Views.of(book, whole.config, Policy(), transport).scored[-1].graph

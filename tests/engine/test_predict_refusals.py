@@ -14,7 +14,7 @@ from runs import ASKED, SHAPE, predicted, trained
 
 from isthmus.comm import Hub
 from isthmus.engine import PredictConfig, predict, predictions
-from isthmus.engine.trained import Trained
+from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 
 
@@ -54,21 +54,21 @@ def test_what_a_run_must_have(tmp_path):
 
 def test_the_parts_of_a_run(tmp_path):
     book, run, _ = trained(community_graph(), 2, tmp_path)
-    assert Trained.read(run).book().folder == book.folder
+    assert SavedRun.read(run).book().folder == book.folder
     other = cut(community_graph(seed=9), 2, "random", tmp_path / "other")
     with pytest.raises(InputError, match="other parts than"):
-        Trained.read(run).book(other.folder)
+        SavedRun.read(run).book(other.folder)
     with pytest.raises(InputError, match="other parts than"):
         predicted(other, run, tmp_path / "c.npy", ("class",))
     with pytest.raises(InputError, match="is not a parts folder"):
-        Trained.read(run).book(tmp_path)
+        SavedRun.read(run).book(tmp_path)
     book.folder.rename(tmp_path / "moved")
     with pytest.raises(InputError, match=r"no longer at .*--parts DIR"):
-        Trained.read(run).book()
-    assert Trained.read(run).book(tmp_path / "moved").folder == tmp_path / "moved"
+        SavedRun.read(run).book()
+    assert SavedRun.read(run).book(tmp_path / "moved").folder == tmp_path / "moved"
     (tmp_path / "moved").rename(run / "parts")
-    assert Trained.read(run).book().folder == run / "parts"
-    book, asked = Trained.read(run).book(), PredictConfig(str(run), str(tmp_path / "c.npy"))
+    assert SavedRun.read(run).book().folder == run / "parts"
+    book, asked = SavedRun.read(run).book(), PredictConfig(str(run), str(tmp_path / "c.npy"))
     with pytest.raises(InputError, match="has 2 parts but 3 workers: use --workers 2 or fewer"):
         Hub(3).run(lambda transport: predict(book, asked, transport))
 

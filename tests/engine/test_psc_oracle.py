@@ -21,7 +21,7 @@ from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
-from isthmus.sample import Thin
+from isthmus.sample import LastLayer
 
 STEPS, FEW, SEED, LR = 30, 8, 2, 0.5
 AS_PUBLISHED, COUPLED, OPTIMAL, NORMALISED = "as-published", "coupled", "optimal-boundary", "self-normalised"
@@ -168,7 +168,7 @@ def test_few_training_nodes_read_few_neighbours(tmp_path, model, least):
     oracle = Thinned(links, model, SEED, 0.4, 4, last_rate=0.4, least=least, **late)
     want = np.array(Measured(graph, model, first_weights(graph, model), LR, oracle, True).run(STEPS))
     policy = find("isthmus").policy(given)
-    got = run(book, replace(policy, thin=Thin(0.4, least)), shape(model))
+    got = run(book, replace(policy, thin=LastLayer(0.4, least)), shape(model))
     assert relative(got, want) <= 1e-5
     assert relative(want, run(book, replace(policy, thin=None), shape(model))) > 1e-4
 

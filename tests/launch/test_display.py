@@ -12,7 +12,7 @@ from rich.console import Console
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.launch.display import Display
-from isthmus.launch.pace import WINDOW, Pace, clock
+from isthmus.launch.throughput import WINDOW, Throughput, clock
 from isthmus.nn import ModelConfig
 
 
@@ -64,7 +64,7 @@ def test_only_worker_0_shows():
 
 
 def test_the_pace_is_that_of_the_last_steps():
-    pace = Pace(steps=100)
+    pace = Throughput(steps=100)
     for step in range(11, 11 + WINDOW):  # resumed at step 10
         pace.add(line(step, wait=9.0), now=float(step))
     assert str(pace).startswith("9.0 s/step: compute 0.0, wait 9.0")
@@ -75,7 +75,7 @@ def test_the_pace_is_that_of_the_last_steps():
 
 
 def test_nobody_knows_the_end_after_one_step():
-    pace = Pace(steps=100)
+    pace = Throughput(steps=100)
     pace.add(line(1))
     assert clock(pace.left) == "-:--"
     assert [clock(seconds) for seconds in (0, 61.4, 3909)] == ["0:00", "1:01", "1:05:09"]

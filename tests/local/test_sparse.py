@@ -15,8 +15,8 @@ from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.engine.step import train_step
 from isthmus.engine.views import Views
+from isthmus.features.sparse import fetch_sparse
 from isthmus.local import Policy
-from isthmus.local.sparse import fetch_sparse
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 

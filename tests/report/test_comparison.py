@@ -12,10 +12,10 @@ from report.test_page import HOSTILE, Outline
 
 from isthmus.errors import InputError
 from isthmus.report import read_comparison, write_comparison
-from isthmus.report.comparing import comparison_page, times, to_target
+from isthmus.report.comparison_page import comparison_page, times, to_target
 from isthmus.report.contender import Spread
 from isthmus.report.text import score
-from isthmus.report.whiskers import Place, plus_minus, whisker_chart
+from isthmus.report.whiskers import Mark, plus_minus, whisker_chart
 
 THREE = {"bns rate=0.5": [0.25, 0.5], "vanilla": [1.0, 1.0], "pipegcn": [0.5, "worker 1 died"]}
 
@@ -141,13 +141,11 @@ def test_no_comparison(tmp_path):
 
 def test_whiskers_are_where_the_axis_says():
     spread = Spread.of([1.0, 3.0])
-    root = ElementTree.fromstring(whisker_chart([Place("a", "r0", spread)], "title", score, empty=""))
+    root = ElementTree.fromstring(whisker_chart([Mark("a", "r0", spread)], "title", score, empty=""))
     low, high = (float(dot.get("cx")) for dot in root.iter("circle"))
     _, mean = (path.get("d") for path in root.iter("path"))
     assert float(mean[1:].split()[0]) == pytest.approx((low + high) / 2, abs=0.1)
-    assert (
-        whisker_chart([Place("a", "r0", None)], "title", score, empty="none yet") == '<p class="nothing">none yet</p>'
-    )
+    assert whisker_chart([Mark("a", "r0", None)], "title", score, empty="none yet") == '<p class="nothing">none yet</p>'
 
 
 def test_how_spreads_are_written():

@@ -16,8 +16,9 @@ from isthmus.graph.graph import Graph
 from isthmus.kernels import Csr
 from isthmus.local import LocalGraph
 from isthmus.partition import Book, partition
-from isthmus.sample import Boundary, Edges, Neighbours, OptimalBoundary, RandomEdges, Scene
+from isthmus.sample import Boundary, Neighbours, OptimalBoundary, RandomEdges
 from isthmus.sample.variance import Aggregation
+from isthmus.shard import DrawContext, Shard
 
 SAMPLERS = {
     "independent": Neighbours(0.3),
@@ -55,9 +56,9 @@ def on_workers(graph: Graph, workers: int, work, method: str = "blocks") -> list
         return Hub(workers).run(lambda transport: work(scene_of(book, transport)))
 
 
-def scene_of(book: Book, transport: Transport) -> Scene:
+def scene_of(book: Book, transport: Transport) -> DrawContext:
     graph = LocalGraph.from_part(book.part(transport.rank), transport, book.symmetric, dtype=torch.float64)
-    return Scene(graph.whole, transport, seed=7, dtype=torch.float64)
+    return DrawContext(graph.whole, transport, seed=7, dtype=torch.float64)
 
 
 def rows_of(nodes: Tensor, seed: int = 0) -> Tensor:
@@ -67,11 +68,11 @@ def rows_of(nodes: Tensor, seed: int = 0) -> Tensor:
     return (rows * lengths).double()[nodes]
 
 
-def aggregation(scene: Scene, norm: str = "mean", seed: int = 0) -> Aggregation:
-    return Aggregation.of(scene, rows_of(scene.whole.nodes, seed), norm)
+def aggregation(context: DrawContext, norm: str = "mean", seed: int = 0) -> Aggregation:
+    return Aggregation.of(context, rows_of(context.whole.nodes, seed), norm)
 
 
-def propagation(edges: Edges, norm: str, nodes: int) -> Tensor:
+def propagation(edges: Shard, norm: str, nodes: int) -> Tensor:
     """P [n, N] as an aggregation of unit rows shows it; columns are original ids."""
     unit, scale = torch.eye(nodes, dtype=torch.float64), edges.norm(norm, torch.float64)
     out = edges.aggregate_inner(unit[edges.nodes], scale)
@@ -79,7 +80,7 @@ def propagation(edges: Edges, norm: str, nodes: int) -> Tensor:
     return out
 
 
-def dense_chances(whole: Edges, p: tuple[Tensor, Tensor] | None, nodes: int) -> Tensor | None:
+def dense_chances(whole: Shard, p: tuple[Tensor, Tensor] | None, nodes: int) -> Tensor | None:
     if p is None:
         return None
     out = torch.zeros(whole.num_inner, nodes, dtype=torch.float64)

@@ -19,8 +19,9 @@ from sample.scenes import (
 )
 from torch import Tensor
 
-from isthmus.sample import Neighbours, Scene
+from isthmus.sample import Neighbours
 from isthmus.sample.variance import expected, neighbour_chances
+from isthmus.shard import DrawContext
 
 DRAWS = 2000
 each_sampler = pytest.mark.parametrize("name", SAMPLERS)
@@ -32,15 +33,15 @@ class ManyDraws:
     def __init__(self, name: str):
         sampler, size = SAMPLERS[name], small_graph().num_nodes
 
-        def work(scene: Scene):
-            z = aggregation(scene)
-            whole = scene.whole
+        def work(context: DrawContext):
+            z = aggregation(context)
+            whole = context.whole
             drawn, read = [], torch.zeros(DRAWS, whole.num_halo)
             for step in range(DRAWS):
-                edges = sampler.draw(scene, step, z.sizes)
+                edges = sampler.draw(context, step, z.row_norms)
                 drawn.append(propagation(edges, "mean", size))
                 read[step, edges.picked] = 1
-            fetch = sampler.inclusion(scene, z.sizes)
+            fetch = sampler.inclusion(context, z.row_norms)
             p = neighbour_chances(z, sampler) if isinstance(sampler, Neighbours) else None
             theory = None if p is None else expected(z, p).sum()
             return (
@@ -96,10 +97,12 @@ def test_probabilities_of_rows_follow_from_those_of_edges():
     """1 − Π (1 − p), max p, Σ q = rate · h, and rate."""
     size = small_graph().num_nodes
 
-    def work(scene):
-        z = aggregation(scene)
-        p = dense_chances(scene.whole, neighbour_chances(z, SAMPLERS["independent"]), size)[:, scene.whole.halo_nodes]
-        return p, {name: sampler.inclusion(scene, z.sizes) for name, sampler in SAMPLERS.items()}
+    def work(context):
+        z = aggregation(context)
+        p = dense_chances(context.whole, neighbour_chances(z, SAMPLERS["independent"]), size)[
+            :, context.whole.halo_nodes
+        ]
+        return p, {name: sampler.inclusion(context, z.row_norms) for name, sampler in SAMPLERS.items()}
 
     for p, found in on_workers(small_graph(), 3, work):
         torch.testing.assert_close(found["independent"], 1 - (1 - p).prod(0))
@@ -125,9 +128,9 @@ def test_no_entry_of_the_propagation_is_biased(name):
 def test_small_links_of_bns_are_not_biased_either():
     """Each link of the ring has two rows: at rate 0.3, one of them is drawn in six of ten steps, else none."""
 
-    def work(scene):
-        drawn = [propagation(SAMPLERS["boundary"].draw(scene, step), "sum", 24) for step in range(DRAWS // 2)]
-        return torch.stack(drawn).mean(0), propagation(scene.whole, "sum", 24)
+    def work(context):
+        drawn = [propagation(SAMPLERS["boundary"].draw(context, step), "sum", 24) for step in range(DRAWS // 2)]
+        return torch.stack(drawn).mean(0), propagation(context.whole, "sum", 24)
 
     for mean, whole in on_workers(ring_graph(), 4, work):
         torch.testing.assert_close(mean, whole, rtol=0, atol=0.3)

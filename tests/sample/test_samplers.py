@@ -20,8 +20,9 @@ from sample.scenes import (
 )
 from torch import Tensor
 
-from isthmus.sample import Drawing, Neighbours, OptimalBoundary, Sizes, Targets
+from isthmus.sample import Neighbours, OptimalBoundary, RowNorms, Schedule
 from isthmus.sample.variance import neighbour_chances
+from isthmus.shard import RowSubset
 
 each_sampler = pytest.mark.parametrize("name", SAMPLERS)
 
@@ -31,16 +32,16 @@ each_sampler = pytest.mark.parametrize("name", SAMPLERS)
 def test_both_ends_of_every_link_agree(name, workers, graph):
     whole = {"small": small_graph(), "directed": small_graph(directed=True), "ring": ring_graph()}[graph]
 
-    def work(scene):
-        sizes, links = aggregation(scene).sizes, scene.whole.links
+    def work(context):
+        row_norms, links = aggregation(context).row_norms, context.whole.links
         found = []
         for step in range(6):
-            edges = SAMPLERS[name].draw(scene, step, sizes)
+            edges = SAMPLERS[name].draw(context, step, row_norms)
             for q in range(workers):  # places name the drawn rows among those of the whole link
-                assert torch.equal(links.send_rows[q][edges.links.send_places[q].long()], edges.links.send_rows[q])
-            assert torch.equal(scene.whole.halo_nodes[edges.picked], edges.halo_nodes)
+                assert torch.equal(links.send_rows[q][edges.links.send_positions[q].long()], edges.links.send_rows[q])
+            assert torch.equal(context.whole.halo_nodes[edges.picked], edges.halo_nodes)
             assert sum(edges.links.halo_counts) == edges.num_halo == edges.halo.num_cols
-            sent = [scene.whole.nodes[rows.long()].tolist() for rows in edges.links.send_rows]
+            sent = [context.whole.nodes[rows.long()].tolist() for rows in edges.links.send_rows]
             read = [nodes.tolist() for nodes in edges.links.halo.split(edges.halo_nodes)]
             found.append((sent, read))
         return found
@@ -61,12 +62,12 @@ def test_both_ends_of_every_link_agree(name, workers, graph):
 def test_some_of_the_targets(name, norm):
     """Their rows of P, and of its transpose those columns."""
 
-    def work(scene):
-        whole, dtype = scene.whole, torch.float64
-        edges = whole if name == "whole" else SAMPLERS[name].draw(scene, 0, aggregation(scene).sizes)
+    def work(context):
+        whole, dtype = context.whole, torch.float64
+        edges = whole if name == "whole" else SAMPLERS[name].draw(context, 0, aggregation(context).row_norms)
         rows = torch.tensor([1, 4, 5, 11])
-        some = Targets(edges, rows, edges.norm(norm, dtype).add_self)
-        some = Targets(edges, rows, edges.norm(norm, dtype).add_self, like=some)
+        some = RowSubset(edges, rows, edges.norm(norm, dtype).add_self)
+        some = RowSubset(edges, rows, edges.norm(norm, dtype).add_self, like=some)
         torch.testing.assert_close(propagation(some, norm, 48), propagation(edges, norm, 48)[rows])
         grad = torch.zeros(edges.num_inner, 3, dtype=dtype)
         grad[rows] = rows_of(rows)[:, :3]
@@ -84,10 +85,10 @@ def test_some_of_the_targets(name, norm):
 @pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_spreading_is_the_transpose_of_aggregating(name, norm, directed):
-    def work(scene):
-        sizes = aggregation(scene, norm).sizes
+    def work(context):
+        row_norms = aggregation(context, norm).row_norms
         for step in range(4):
-            edges = SAMPLERS[name].draw(scene, step, sizes)
+            edges = SAMPLERS[name].draw(context, step, row_norms)
             scale = edges.norm(norm, torch.float64)
             x, y = rows_of(edges.nodes, 1), rows_of(edges.nodes, 2)
             halo = rows_of(edges.halo_nodes, 3)
@@ -114,9 +115,11 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 def test_rate_one_is_the_whole_graph(name):
     sampler = replace(SAMPLERS[name], rate=1.0)
 
-    def work(scene):
-        sizes = aggregation(scene).sizes
-        return all(sampler.draw(scene, step, known) is scene.whole for step in range(3) for known in (None, sizes))
+    def work(context):
+        row_norms = aggregation(context).row_norms
+        return all(
+            sampler.draw(context, step, known) is context.whole for step in range(3) for known in (None, row_norms)
+        )
 
     assert all(on_workers(small_graph(), 3, work))
 
@@ -124,10 +127,10 @@ def test_rate_one_is_the_whole_graph(name):
 @each_sampler
 @pytest.mark.parametrize("directed", [False, True])
 def test_edge_attributes_follow_their_edges(name, directed):
-    def work(scene):
-        sizes = aggregation(scene).sizes
+    def work(context):
+        row_norms = aggregation(context).row_norms
         for step in range(4):
-            edges = SAMPLERS[name].draw(scene, step, sizes)
+            edges = SAMPLERS[name].draw(context, step, row_norms)
             sources, targets = edges.edge_index
             ids = torch.cat([edges.nodes, edges.halo_nodes])
             assert torch.equal(edges.edge_attr.long(), torch.stack([ids[sources], edges.nodes[targets]], dim=1))
@@ -157,15 +160,15 @@ def test_edges_go_by_the_sizes_of_rows(norm):
     """Theorem 2 for every node, with a = 1.1 for inner neighbours; and without sizes p = ε."""
     sampler, size = Neighbours(0.3), small_graph().num_nodes
 
-    def work(scene):
-        z, whole = aggregation(scene, norm), scene.whole
+    def work(context):
+        z, whole = aggregation(context, norm), context.whole
         p = dense_chances(whole, neighbour_chances(z, sampler), size)
         y = propagation(whole, norm, size).clone()
         y[torch.arange(whole.num_inner), whole.nodes] = 0  # self loops are not drawn
         length = rows_of(torch.arange(size)).norm(dim=1)
         a = torch.ones(size, dtype=torch.float64)
         a[whole.nodes] = 1.1
-        blind = dense_chances(whole, neighbour_chances(replace(z, sizes=Sizes(0, {}, {})), sampler), size)
+        blind = dense_chances(whole, neighbour_chances(replace(z, row_norms=RowNorms(0, {}, {})), sampler), size)
         return p, blind, y * length * a.sqrt()
 
     for p, blind, scores in on_workers(small_graph(), 3, work):
@@ -180,11 +183,11 @@ def test_rows_go_by_their_sizes_and_readers():
     """q ∝ √(Σ_i P_ij²) ‖x_j‖, cut at 1, Σ q = rate · h: theorem 2 over a worker's halo; without sizes q = rate."""
     sampler, size = OptimalBoundary(0.3), small_graph().num_nodes
 
-    def work(scene):
-        z, whole = aggregation(scene, "gcn"), scene.whole
+    def work(context):
+        z, whole = aggregation(context, "gcn"), context.whole
         column = propagation(whole, "gcn", size)[:, whole.halo_nodes].norm(dim=0)
         value = column * rows_of(whole.halo_nodes).norm(dim=1)
-        return sampler.inclusion(scene, z.sizes), value, sampler.inclusion(scene, None)
+        return sampler.inclusion(context, z.row_norms), value, sampler.inclusion(context, None)
 
     for q, value, blind in on_workers(small_graph(), 3, work):
         torch.testing.assert_close(q, by_theorem_2(value, 0.3 * len(value)), rtol=1e-5, atol=1e-7)
@@ -197,40 +200,42 @@ def test_rows_go_by_their_sizes_and_readers():
 def test_a_restored_state_draws_the_same_graphs(name, delay, saved_at):
     sampler = SAMPLERS[name] if name == "boundary" else replace(SAMPLERS[name], refresh=3)
 
-    def run(drawing: Drawing, first: int, last: int) -> list[Tensor]:
+    def run(schedule: Schedule, first: int, last: int) -> list[Tensor]:
         drawn = []
         for step in range(first, last):
-            drawing.begin(step)
-            drawing.at(step + delay)  # a pipelined trainer asks ahead
-            drawn.append(matrix(drawing.at(step).inner, drawing.at(step).inner_weight))
-            drawn.append(propagation(drawing.at(step), "mean", small_graph().num_nodes))
-            drawing.look(rows_of(drawing.scene.whole.nodes, seed=step), None, "mean")  # rows change from step to step
+            schedule.begin(step)
+            schedule.at(step + delay)  # a pipelined trainer asks ahead
+            drawn.append(matrix(schedule.at(step).inner, schedule.at(step).inner_weight))
+            drawn.append(propagation(schedule.at(step), "mean", small_graph().num_nodes))
+            schedule.look(
+                rows_of(schedule.context.whole.nodes, seed=step), None, "mean"
+            )  # rows change from step to step
         return drawn
 
-    def work(scene):
-        through, begun, resumed = (Drawing(sampler, scene, delay) for _ in range(3))
+    def work(context):
+        through, begun, resumed = (Schedule(sampler, context, delay) for _ in range(3))
         want = run(through, 0, 12)[2 * saved_at :]
         run(begun, 0, saved_at)
         resumed.restore({key: tensor.clone() for key, tensor in begun.state().items()})
         for due in range(saved_at, saved_at + delay):
             resumed.at(due)  # as the channels under way ask for theirs
         got = run(resumed, saved_at, 12)
-        for drawing in (through, begun, resumed):
-            drawing.drain()
+        for schedule in (through, begun, resumed):
+            schedule.drain()
         return all(torch.equal(one, other) for one, other in zip(want, got, strict=True))
 
     assert all(on_workers(small_graph(), 2, work))
 
 
 def test_sizes_learned_in_training_change_the_draws():
-    def work(scene):
-        drawing = Drawing(Neighbours(0.3, refresh=1), scene, 0)
-        drawing.begin(0)
-        blind = drawing.at(0)
-        drawing.look(rows_of(scene.whole.nodes), None, "mean")
-        drawing.begin(1)
-        known = Neighbours(0.3, refresh=1).draw(scene, 1, aggregation(scene).sizes)
-        same = torch.equal(drawing.at(1).halo_weight, known.halo_weight)
+    def work(context):
+        schedule = Schedule(Neighbours(0.3, refresh=1), context, 0)
+        schedule.begin(0)
+        blind = schedule.at(0)
+        schedule.look(rows_of(context.whole.nodes), None, "mean")
+        schedule.begin(1)
+        known = Neighbours(0.3, refresh=1).draw(context, 1, aggregation(context).row_norms)
+        same = torch.equal(schedule.at(1).halo_weight, known.halo_weight)
         return same, set(blind.halo_weight.tolist()), len(set(known.halo_weight.tolist()))
 
     for same, blind, weights in on_workers(small_graph(), 2, work):

@@ -32,9 +32,9 @@ from isthmus.sample.variance import (
 NODES = 48
 
 
-def written_out(scene, norm: str, sampler: Neighbours):
+def written_out(context, norm: str, sampler: Neighbours):
     """p, ‖y‖² and a of a worker's edges as dense matrices [n, N]; self loops left out."""
-    z, whole = aggregation(scene, norm), scene.whole
+    z, whole = aggregation(context, norm), context.whole
     p = dense_chances(whole, neighbour_chances(z, sampler), NODES)
     y = propagation(whole, norm, NODES) * rows_of(torch.arange(NODES)).norm(dim=1)
     y[p == 0] = 0
@@ -49,10 +49,10 @@ def written_out(scene, norm: str, sampler: Neighbours):
 def test_expected_variance_is_the_sum_over_edges(norm):
     sampler = Neighbours(0.2)
 
-    def work(scene):
-        p, squares, _, inner = written_out(scene, norm, sampler)
+    def work(context):
+        p, squares, _, inner = written_out(context, norm, sampler)
         terms = torch.where(p > 0, (1 / p.clamp_min(1e-9) - 1) * squares, 0.0)
-        z = aggregation(scene, norm)
+        z = aggregation(context, norm)
         return terms[:, inner].sum(), terms[:, ~inner].sum(), expected(z, neighbour_chances(z, sampler))
 
     results = on_workers(small_graph(), 3, work)
@@ -67,8 +67,8 @@ def test_lemma_3(norm, rate, clamped):
     """Eq. 20 written out node by node; exact while every p is below 1, and a bound after that."""
     sampler = Neighbours(rate)
 
-    def work(scene):
-        p, squares, a, _ = written_out(scene, norm, sampler)
+    def work(context):
+        p, squares, a, _ = written_out(context, norm, sampler)
         total = 0.0
         for row, chance in zip(squares, p, strict=True):
             linked = chance > 0
@@ -76,7 +76,7 @@ def test_lemma_3(norm, rate, clamped):
             if count:
                 scores = (a[linked] * row[linked]).sqrt()
                 total += float(count / budget * scores.square().sum() - scores.sum() ** 2 / budget)
-        return total, bool((p == 1).any()), lemma3(aggregation(scene, norm), sampler)
+        return total, bool((p == 1).any()), lemma3(aggregation(context, norm), sampler)
 
     results = on_workers(small_graph(), 3, work)
     found = results[0][2]
@@ -91,8 +91,8 @@ def test_lemma_3(norm, rate, clamped):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_rate_for_so_many_rows(name):
-    def work(scene):
-        z = aggregation(scene)
+    def work(context):
+        z = aggregation(context)
         wanted = z.fetched(Neighbours(0.2))
         return z.fetched(SAMPLERS[name](rate_for(z, SAMPLERS[name], wanted, 0.2))) / wanted
 
@@ -100,8 +100,8 @@ def test_the_rate_for_so_many_rows(name):
 
 
 def test_measured_variance_is_that_of_the_theory():
-    def work(scene):
-        return compare(aggregation(scene), Question(rate=0.3, draws=200))
+    def work(context):
+        return compare(aggregation(context), Question(rate=0.3, draws=200))
 
     one, other = on_workers(small_graph(), 2, work)
     assert one == other
@@ -123,7 +123,7 @@ def test_measured_variance_is_that_of_the_theory():
 
 
 def test_rate_one_scatters_nowhere():
-    result = on_workers(small_graph(), 2, lambda scene: compare(aggregation(scene), Question(rate=1.0, draws=2)))[0]
+    result = on_workers(small_graph(), 2, lambda context: compare(aggregation(context), Question(rate=1.0, draws=2)))[0]
     for trial in [*result["equal_rate"], *result["equal_traffic"]]:
         assert trial["rows"] == trial["rate"] == 1
         assert set(trial["variance"].values()) == {0}
@@ -133,14 +133,14 @@ def test_rate_one_scatters_nowhere():
 def test_a_draw_is_measured_against_the_whole_graph():
     """Against the two propagation matrices."""
 
-    def work(scene):
-        z, sampler = aggregation(scene, "gcn"), Neighbours(0.3)
+    def work(context):
+        z, sampler = aggregation(context, "gcn"), Neighbours(0.3)
         said = []
         found = measure(z, sampler, 3, said.append)
         squares = []
         for step in range(3):
-            drawn = propagation(sampler.draw(scene, step, z.sizes), "gcn", NODES)
-            error = (drawn - propagation(scene.whole, "gcn", NODES)) @ rows_of(torch.arange(NODES))
+            drawn = propagation(sampler.draw(context, step, z.row_norms), "gcn", NODES)
+            error = (drawn - propagation(context.whole, "gcn", NODES)) @ rows_of(torch.arange(NODES))
             squares.append(error.square().sum())
         return found, torch.stack(squares), said
 

@@ -20,11 +20,11 @@ from isthmus.engine.checkpoint import Progress
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
-from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.nn import distribute
 from isthmus.partition import shares
+from isthmus.tasks.node_classes import check_metric, default_metric
 
 T = TypeVar("T")
 

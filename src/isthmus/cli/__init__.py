@@ -11,13 +11,13 @@ import typer
 from rich.markup import escape
 
 import isthmus
-from isthmus.cli import comparing, cutting, network, planning, telling, training
+from isthmus.cli import comparing, info, network, partition, planning, training
 from isthmus.cli.shared import app, err
 from isthmus.errors import InputError, Stopped, WorkerError
-from isthmus.launch.leave import leave
+from isthmus.launch.exit import leave
 from isthmus.launch.memory import use_huge_pages
 
-__all__ = ["app", "comparing", "cutting", "main", "network", "planning", "telling", "training"]
+__all__ = ["app", "comparing", "info", "main", "network", "partition", "planning", "training"]
 
 
 def main() -> None:

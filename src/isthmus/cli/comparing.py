@@ -70,13 +70,13 @@ def compare(
     """
     quiet_torch()
     from isthmus.api.source import cutter
-    from isthmus.launch.compare import Plan
-    from isthmus.launch.compare import compare as run_all
+    from isthmus.experiments.compare import CompareRequest
+    from isthmus.experiments.compare import compare as run_all
     from isthmus.launch.entries import read_entries
     from isthmus.launch.start import free_folder
     from isthmus.report import read_comparison, write_comparison
 
-    plan = Plan(
+    plan = CompareRequest(
         read_entries(recipes), config_of(options), seeds, workers, link, hosts, options["threads"], options["timeout"]
     )
     if resume and out_folder is None:
@@ -108,7 +108,7 @@ def config_of(options: dict[str, Any]) -> TrainConfig:
 
 def _tables(comparison: Comparison) -> Group:
     """What the recipes achieve and what they cost: two tables that fit a narrow terminal."""
-    from isthmus.report.comparing import achieved, costs, lead
+    from isthmus.report.comparison_page import achieved, costs, lead
 
     tables = []
     for columns in (achieved(comparison), costs(comparison)):
@@ -124,7 +124,7 @@ def _tables(comparison: Comparison) -> Group:
 
 
 def _explain(comparison: Comparison, page: Path) -> None:
-    from isthmus.report.comparing import explanation
+    from isthmus.report.comparison_page import explanation
 
     out.print(escape(explanation(comparison)), soft_wrap=True, highlight=False)
     for one in comparison.contenders:

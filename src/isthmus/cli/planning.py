@@ -18,8 +18,8 @@ from isthmus.cli.training import train
 from isthmus.errors import InputError
 
 if TYPE_CHECKING:
+    from isthmus.experiments.plan import Outlook, Outlooks
     from isthmus.partition import Book
-    from isthmus.plan import Outlook, Outlooks
 
 LEARNING = ("optimizer", "features", "inductive", "split", "seed", "dtype", "rows_dtype")
 REST = ("method", "undirected", "directed", "threads", "quiet")
@@ -54,13 +54,13 @@ def plan(
     What cannot fit is refused; if nothing fits, the exit status is 2.
     """
     quiet_torch()
+    from isthmus.experiments.plan import PlanRequest
+    from isthmus.experiments.plan import plan as look_ahead
     from isthmus.launch.entries import read_entries
-    from isthmus.plan import Asked
-    from isthmus.plan import plan as look_ahead
     from isthmus.recipes import RECIPES
 
     entries = read_entries(recipes or ", ".join(RECIPES))
-    asked = Asked(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)
+    asked = PlanRequest(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as scratch:
         book = _parts(source, parts, Path(scratch) / "parts", options)
@@ -99,7 +99,7 @@ def _table(found: Outlooks) -> Table:
 
 
 def _cells(found: Outlooks, one: Outlook) -> list[str]:
-    from isthmus.plan.memory import written
+    from isthmus.experiments.plan.memory import written
 
     sent, memory = f"{sum(one.bytes_per_step.values()) / 1e6:,.2f} MB", written(one.memory_per_worker)
     if not one.fits:
@@ -110,7 +110,7 @@ def _cells(found: Outlooks, one: Outlook) -> list[str]:
 
 def _assumptions(found: Outlooks, testbed: bool) -> str:
     """In one line: what the figures stand on."""
-    from isthmus.plan.memory import written
+    from isthmus.experiments.plan.memory import written
     from isthmus.testbed import written as rate
 
     together = -(-found.workers // found.machines)

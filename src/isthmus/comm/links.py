@@ -16,7 +16,7 @@ class Ends:
     """The rows of a transfer, peer by peer, at one end of it."""
 
     counts: list[int]  # rows per peer
-    places: list[Tensor] | None = None  # int32 per peer: where they stand among all that this link can carry
+    positions: list[Tensor] | None = None  # int32 per peer: where they stand among all that this link can carry
 
     @cached_property
     def ptr(self) -> list[int]:
@@ -40,13 +40,13 @@ class Links:
 
     send_rows: list[Tensor]
     halo_counts: list[int]
-    send_places: list[Tensor] | None = None
-    halo_places: list[Tensor] | None = None
+    send_positions: list[Tensor] | None = None
+    halo_positions: list[Tensor] | None = None
 
     @cached_property
     def boundary(self) -> Ends:
         """My boundary rows, once for each reader."""
-        return Ends([len(rows) for rows in self.send_rows], self.send_places)
+        return Ends([len(rows) for rows in self.send_rows], self.send_positions)
 
     @cached_property
     def boundary_rows(self) -> Tensor:
@@ -56,7 +56,7 @@ class Links:
     @cached_property
     def halo(self) -> Ends:
         """The halo rows, by owner."""
-        return Ends(self.halo_counts, self.halo_places)
+        return Ends(self.halo_counts, self.halo_positions)
 
     def leaving(self, direction: str) -> Ends:
         """What I send: boundary rows forward, gradients of halo rows backward."""

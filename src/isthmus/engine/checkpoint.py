@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from isthmus.engine.config import changes
 from isthmus.engine.disk import writing
 from isthmus.errors import InputError
-from isthmus.partition.files import sync_folder
+from isthmus.files.atomic import sync_folder
 
 KEEP = 2  # newest checkpoints that stay, besides step 0
 _SUMS = "checksums.json"

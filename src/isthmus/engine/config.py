@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from isthmus.engine.task import METRICS
 from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
+from isthmus.tasks.node_classes import METRICS
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

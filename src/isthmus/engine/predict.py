@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from isthmus.comm import Transport, Where
 from isthmus.engine import step
 from isthmus.engine.gather import OwnRows
-from isthmus.engine.listed import read_nodes
+from isthmus.engine.node_list import read_nodes
 from isthmus.engine.predictions import (
     SUFFIXES,
     WHAT,
@@ -36,13 +36,13 @@ from isthmus.engine.predictions import (
     targets,
 )
 from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
-from isthmus.engine.trained import Trained
+from isthmus.engine.saved_run import SavedRun
 from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
+from isthmus.files.atomic import check_free, files_at_once
 from isthmus.local import Policy
 from isthmus.nn.models import Model
 from isthmus.partition import Book, shares
-from isthmus.partition.files import check_free, files_at_once
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
 Progress = Callable[[int, int], None]  # (rows written, rows in all)
@@ -101,7 +101,7 @@ def predict(
     files are there.
     """
     begun = time.perf_counter()
-    trained = Trained.read(asked.run)
+    trained = SavedRun.read(asked.run)
     trained.check(book)
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None

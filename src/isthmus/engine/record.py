@@ -16,7 +16,7 @@ import torch
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine.disk import write_whole, writing
 from isthmus.errors import InputError
-from isthmus.partition.files import check_writable
+from isthmus.files.atomic import check_writable
 
 KINDS = ("features", "embeddings", "gradients", "weights", "ids")
 

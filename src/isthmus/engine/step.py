@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
 from isthmus.engine.stop import Stop
-from isthmus.engine.task import loss_sum, score
 from isthmus.engine.views import View, Views
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
+from isthmus.tasks.node_classes import loss_sum, score
 
 Call = Callable[[LocalGraph, Any], Tensor]
 
@@ -68,12 +68,12 @@ def sum_gradients(model: nn.Module, loss: Tensor, step: int, graph: LocalGraph, 
     # What no worker's loss reads has no gradient in one process either, which some optimizers tell from zero.
     about = [float(stop.asked), *(float(p.grad is not None) for p in parameters)]
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
-    graph.drawing.ask(step)
+    graph.schedule.ask(step)
     flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
     if encode.lossless:
         transport.all_reduce(flat, where)
     else:
-        sum_coded(flat[place:], flat[:place], encode, transport, where, graph.wires.seed)
+        sum_coded(flat[place:], flat[:place], encode, transport, where, graph.channels.seed)
     transport.release()
     total, asked, *read = flat[:place].tolist()
     stop.agreed = bool(asked)

@@ -30,14 +30,14 @@ from isthmus.engine.record import (
     steps_told,
     without_nan,
 )
+from isthmus.engine.saved_run import class_name
 from isthmus.engine.setup import set_up
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
-from isthmus.engine.task import check_metric, default_metric
-from isthmus.engine.trained import class_name
 from isthmus.errors import InputError, Stopped
 from isthmus.local import LocalGraph, Policy
 from isthmus.partition import Book, shares
+from isthmus.tasks.node_classes import check_metric, default_metric
 
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
@@ -77,7 +77,7 @@ def train(
     check_metric(metric, book.multilabel, book.classes)
     book.verify_checksums(parts)
     views, model, optimizer = set_up(book, config, policy or Policy(), transport, model)
-    run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
+    run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:
         run.begin(resume)
         run.loop()
@@ -86,7 +86,7 @@ def train(
         views.train.graph.close()
 
 
-class _Run:
+class _TrainingRun:
     """The state of one run while it lasts."""
 
     def __init__(self, book, config, transport, views, model, optimizer, metric, out, watch, note, stop):
@@ -181,7 +181,7 @@ class _Run:
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}
             if probe:
-                line["error"] = probed_errors(self.graph.wires.errors, self.transport)
+                line["error"] = probed_errors(self.graph.channels.errors, self.transport)
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
             self.record.line(**line)

@@ -3,6 +3,7 @@
 from isthmus.kernels.csr import Csr
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import draw_weighted, edge_probability, fill_levels, floored, inclusion
+from isthmus.kernels.linear import bf16_is_fast, product_bf16
 from isthmus.kernels.ops import (
     DTYPES,
     aggregate,
@@ -18,7 +19,6 @@ from isthmus.kernels.ops import (
     transpose,
 )
 from isthmus.kernels.packing import pack_rows, packed_width, unpack_rows
-from isthmus.kernels.products import bf16_is_fast, product_bf16
 from isthmus.kernels.sparse import SparseMatrix
 
 __all__ = [

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from isthmus.comm import Transport
 from isthmus.engine import TrainConfig
-from isthmus.launch.pace import Pace, clock
+from isthmus.launch.throughput import Throughput, clock
 from isthmus.partition import Book
 
 
@@ -59,7 +59,7 @@ class Display:
         self.title = f"{book.name}: {config.recipe}, {config.model.model}, {transport.size} worker(s)"
         self.live: Live | None = None
         self.scores: dict[str, float] = {}
-        self.pace = Pace(config.steps)
+        self.pace = Throughput(config.steps)
         self.begun = time.perf_counter()
 
     def __enter__(self) -> Display:

@@ -13,12 +13,12 @@ import torch
 from isthmus.comm import Hub, Where
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder, workers_of
-from isthmus.engine.trained import Trained
+from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 from isthmus.launch import events, local, on_ray
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
-from isthmus.launch.survive import survive
+from isthmus.launch.restart import survive
 from isthmus.partition import Book, is_parts_folder, shares
 from isthmus.partition.book import MAKE
 
@@ -61,7 +61,7 @@ def launch_prediction(
     timeout: float = 300.0,
 ) -> dict[str, Any]:
     """Predicts with as many workers as the run had, or as asked; `parts` says where its parts were moved to."""
-    trained = Trained.read(asked.run)
+    trained = SavedRun.read(asked.run)
     book = trained.book(parts)
     place = detect()
     if place is None or place.rank == 0:

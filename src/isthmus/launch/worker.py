@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from isthmus.errors import InputError, Stopped, WorkerError
-from isthmus.launch.leave import leave
+from isthmus.launch.exit import leave
 
 
 def main() -> int:

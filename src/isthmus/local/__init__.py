@@ -2,8 +2,8 @@
 
 from isthmus.local.graph import LocalGraph
 from isthmus.local.policy import Policy
-from isthmus.local.rows import FEW, place, take
+from isthmus.local.rows import FEW, gather_rows, scatter_rows
 from isthmus.local.savings import Savings
-from isthmus.local.view import restrict
+from isthmus.shard.induced import restrict
 
-__all__ = ["FEW", "LocalGraph", "Policy", "Savings", "place", "restrict", "take"]
+__all__ = ["FEW", "LocalGraph", "Policy", "Savings", "gather_rows", "restrict", "scatter_rows"]

@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from isthmus import kernels
 from isthmus.comm import BACKWARD, FORWARD, Channel
-from isthmus.sample import Edges
+from isthmus.shard import Shard
 
 if TYPE_CHECKING:
     from isthmus.local.graph import LocalGraph
@@ -63,12 +63,12 @@ def aggregate(
     return _Aggregate.apply(x, rows, weight, graph, norm, site, exact, mask, only)
 
 
-def aggregate_inner(edges: Edges, x: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
+def aggregate_inner(edges: Shard, x: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
     """P_inner X alone, [n, F]."""
     return _Inner.apply(x, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
 
 
-def aggregate_halo(graph: LocalGraph, edges: Edges, x: Tensor, norm: str, site: int, late: Late, near: bool) -> Tensor:
+def aggregate_halo(graph: LocalGraph, edges: Shard, x: Tensor, norm: str, site: int, late: Late, near: bool) -> Tensor:
     """P_halo X_halo alone, [n, F], of rows X Wᵀ that their owners make of x [n, G] for their readers (`Late`)."""
     return _NarrowHalo.apply(late.rows, late.weight, x.detach(), graph, edges, norm, site, late.mask, near)
 
@@ -82,12 +82,12 @@ def fetch(graph: LocalGraph, x: Tensor, site: int) -> Tensor:
     return _Fetch.apply(x, graph, site)
 
 
-def combine(edges: Edges, x: Tensor, halo: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
+def combine(edges: Shard, x: Tensor, halo: Tensor, norm: str, as_rows: Callable[[Tensor], Tensor]) -> Tensor:
     """P_inner X + P_halo X_halo, [n, F], from inner rows [n, F] and halo rows [h, F] that are already here."""
     return _Combine.apply(x, halo, edges, edges.norm(norm, kernels.sum_dtype(x.dtype)), as_rows)
 
 
-def attend(edges: Edges, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
+def attend(edges: Shard, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
     return _Attend.apply(target, source, x, edges, slope)
 
 
@@ -137,15 +137,15 @@ class _Aggregate(Function):
             if ctx.late and not ctx.narrow:
                 halo = graph.as_rows(mask.drop(arrived.to(x.dtype), edges.halo_nodes, graph.step))
             edges.aggregate_halo(halo, norm, out)
-        if graph.wires.probing:
+        if graph.channels.probing:
             fresh = graph.as_sent(leaving.to(weight.dtype)) if ctx.narrow else leaving
-            graph.wires.measure(channel, fresh, edges, arrived)
+            graph.channels.measure(channel, fresh, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         graph, edges, norm = ctx.graph, ctx.edges, ctx.norm
-        rows, channel = graph.as_rows(grad), graph.wires.channel(ctx.site, BACKWARD, ctx.exact, ctx.near)
+        rows, channel = graph.as_rows(grad), graph.channels.channel(ctx.site, BACKWARD, ctx.exact, ctx.near)
         # What rows' owners made in their weights' dtype goes back in it, also from readers who compute in another.
         dtype = ctx.saved_tensors[1].dtype if ctx.narrow else grad.dtype
         leaving = channel.outbox(edges.num_halo, grad.shape[1], dtype)
@@ -195,15 +195,15 @@ class _NarrowHalo(Function):
         arrived, out = channel.take(graph.step), weight.new_zeros(edges.num_inner, len(weight))
         if arrived is not None:
             edges.aggregate_halo(arrived, norm, out)
-        if graph.wires.probing:
-            graph.wires.measure(channel, graph.as_sent(after.to(weight.dtype) @ weight.t()), edges, arrived)
+        if graph.channels.probing:
+            graph.channels.measure(channel, graph.as_sent(after.to(weight.dtype) @ weight.t()), edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         graph, edges = ctx.graph, ctx.edges
         before, weight = ctx.saved_tensors
-        channel = graph.wires.channel(ctx.site, BACKWARD, exact=False, near=ctx.near)
+        channel = graph.channels.channel(ctx.site, BACKWARD, exact=False, near=ctx.near)
         leaving = channel.outbox(edges.num_halo, grad.shape[1], grad.dtype)
         edges.spread_halo(grad, ctx.norm, leaving)
         nothing = partial(grad.new_zeros, graph.num_inner, grad.shape[1])
@@ -224,12 +224,12 @@ class _Halo(Function):
         out[: edges.num_inner] = x
         arrived = channel.take(graph.step)
         out[edges.num_inner :] = 0 if arrived is None else arrived
-        graph.wires.measure(channel, rows, edges, arrived)
+        graph.channels.measure(channel, rows, edges, arrived)
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        n, channel = ctx.edges.num_inner, ctx.graph.wires.channel(ctx.site, BACKWARD, ctx.exact)
+        n, channel = ctx.edges.num_inner, ctx.graph.channels.channel(ctx.site, BACKWARD, ctx.exact)
         grad = grad.contiguous()
         leaving = channel.outbox(len(grad) - n, grad.shape[1], grad.dtype).copy_(grad[n:])
         out = _return_gradients(ctx.graph, ctx.edges, channel, leaving, lambda: grad[:n].clone())
@@ -245,12 +245,12 @@ class _Fetch(Function):
         rows = graph.as_sent(x)
         channel = _post_rows(graph, rows, site, False, "embeddings" if x.requires_grad else "features")
         arrived = channel.take(graph.step)
-        graph.wires.measure(channel, rows, graph.edges, arrived)
+        graph.channels.measure(channel, rows, graph.edges, arrived)
         return x.new_zeros(graph.num_halo, x.shape[1]) if arrived is None else arrived.detach().to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        channel = ctx.graph.wires.channel(ctx.site, BACKWARD, False)
+        channel = ctx.graph.channels.channel(ctx.site, BACKWARD, False)
         leaving = channel.outbox(len(grad), grad.shape[1], grad.dtype).copy_(grad)
         nothing = lambda: grad.new_zeros(ctx.edges.num_inner, grad.shape[1])  # noqa: E731
         return _return_gradients(ctx.graph, ctx.edges, channel, leaving, nothing), None, None
@@ -344,7 +344,7 @@ class _ReluDropoutBoth(Function):
 
 def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: str, near: bool = False) -> Channel:
     """Sends boundary rows: for this step, or, delayed, for the graph of a later one."""
-    channel = graph.wires.channel(site, FORWARD, exact, near)
+    channel = graph.channels.channel(site, FORWARD, exact, near)
     if exact:
         channel.post(graph.step, rows, graph.whole.links, kind)
     elif graph.policy.sampler is None:
@@ -358,7 +358,7 @@ def _post_rows(graph: LocalGraph, rows: Tensor, site: int, exact: bool, kind: st
 def _post_narrow(graph: LocalGraph, late: Late, site: int, kind: str, near: bool) -> Channel:
     """Sends D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; other rows are not made."""
     assert late.weight is not None, "only narrow rows are made by their owner"
-    channel = graph.wires.channel(site, FORWARD, False, near)
+    channel = graph.channels.channel(site, FORWARD, False, near)
     for due in channel.dues(graph.step):
         links = graph.reading.links_at(due, near)
         at, narrow = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
@@ -380,13 +380,13 @@ def _through(graph: LocalGraph, channel: Channel, home: Tensor, late: Late) -> t
 
 
 def _return_gradients(
-    graph: LocalGraph, edges: Edges, channel: Channel, leaving: Tensor, inner: Callable[[], Tensor]
+    graph: LocalGraph, edges: Shard, channel: Channel, leaving: Tensor, inner: Callable[[], Tensor]
 ) -> Tensor:
     """Sends the gradients of halo rows home; ``inner()`` plus those of my boundary rows, [n, F]."""
     rows, overlap = graph.as_sent(leaving), graph.savings.overlap
     if rows is not leaving:
         channel.buffers.give(leaving)
-    witness = rows.clone() if graph.wires.probing else rows
+    witness = rows.clone() if graph.channels.probing else rows
     channel.post(graph.step, rows, edges.links, "gradients")
     arrived = None if overlap else channel.take(graph.step)
     out = inner()
@@ -394,5 +394,5 @@ def _return_gradients(
         arrived = channel.take(graph.step)
     if arrived is not None:
         channel.add(arrived, out)
-    graph.wires.measure(channel, witness, edges, arrived)
+    graph.channels.measure(channel, witness, edges, arrived)
     return out

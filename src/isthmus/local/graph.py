@@ -13,19 +13,20 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from isthmus.comm import Links, Transport
 from isthmus.errors import InputError
+from isthmus.features.fixed import FixedRows
+from isthmus.features.sparse import fetch_sparse
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import exchange, products
+from isthmus.local.cached_features import Features
+from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward, check_numbers, check_only, check_rows
-from isthmus.local.features import Features
-from isthmus.local.kept import Kept
+from isthmus.local.needed import Needed
 from isthmus.local.policy import Policy
-from isthmus.local.reading import Reading
-from isthmus.local.rows import take
+from isthmus.local.rows import gather_rows
 from isthmus.local.savings import Savings
-from isthmus.local.sparse import fetch_sparse
-from isthmus.local.wires import Wires
 from isthmus.partition.book import Part
-from isthmus.sample import Drawing, Edges, Scene
+from isthmus.sample import Schedule
+from isthmus.shard import DrawContext, Shard
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
 
@@ -49,7 +50,7 @@ class LocalGraph:
 
     def __init__(
         self,
-        whole: Edges,
+        whole: Shard,
         transport: Transport,
         *,
         policy: Policy | None = None,
@@ -62,17 +63,19 @@ class LocalGraph:
         self.rows_dtype, self.seed, self.node_type = rows_dtype, seed, node_type
         draws = seed if self.policy.seed is None else self.policy.seed
         self.dtype = dtype
-        self.wires = Wires(transport, self.policy, whole, draws)
-        self.drawing = Drawing(self.policy.sampler, Scene(whole, transport, draws, dtype), self.policy.forward.delay)
+        self.channels = Channels(transport, self.policy, whole, draws)
+        self.schedule = Schedule(
+            self.policy.sampler, DrawContext(whole, transport, draws, dtype), self.policy.forward.delay
+        )
         self.features = None
         if self.policy.cache is not None:
-            self.features = Features(self.policy.cache, self.wires, self.drawing, draws)
+            self.features = Features(self.policy.cache, self.channels, self.schedule, draws)
         self._bf16 = products.in_bf16(self.policy.precision, dtype)
         self._dropped = WeakTensorKeyDictionary()  # of this pass, by what came out of dropout
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
-        self._edges: Edges | None = None
-        self.kept = Kept()
-        self.reading = Reading(whole, self.drawing, self.policy)
+        self._edges: Shard | None = None
+        self.kept = FixedRows()
+        self.reading = Needed(whole, self.schedule, self.policy)
         self.begin(0, training=False)
 
     @classmethod
@@ -84,7 +87,7 @@ class LocalGraph:
             inner, halo = as_tensor(part.inner_edge_attr), as_tensor(part.halo_edge_attr)
             attributes = (inner.to(dtype), halo.to(dtype)) if inner.is_floating_point() else (inner, halo)
         send_rows = [as_tensor(part.send_rows[ends[q] : ends[q + 1]]) for q in range(transport.size)]
-        whole = Edges(
+        whole = Shard(
             inner=Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), n),
             halo=Csr(as_tensor(part.halo_indptr), as_tensor(part.halo_indices), h),
             links=Links(send_rows, np.diff(part.halo_ptr).tolist()),
@@ -122,24 +125,24 @@ class LocalGraph:
         if only is not None and only is not self.read:
             check_only(only, self.num_inner)
         if not self.reading.parts(only, self.edges):
-            return take(self.aggregate(x, norm, through, of), only)
+            return gather_rows(self.aggregate(x, norm, through, of), only)
         site = self._next_site()
         if self.is_fixed(x) and self.features is None:
             make = partial(exchange.aggregate, self, x, norm, site, exact=True)
-            return take(self.kept.lent(f"aggregate {norm}", make), only)
+            return gather_rows(self.kept.lent(f"aggregate {norm}", make), only)
         if not self.training:
             return exchange.aggregate(self, x, norm, site, exact=True, only=only)
         narrowed = None if of is None else self._late(of[0])
         if of is not None and narrowed is not None:
-            self.drawing.look(narrowed.before, of[1], norm)
+            self.schedule.look(narrowed.before, of[1], norm)
             sent = exchange.Late(narrowed.before, narrowed.mask, of[1])
             return exchange.aggregate(self, x, norm, site, False, sent, only)
         late = self._late(x)
         source = x if late is None else late.before
-        self.drawing.look(source, through, norm)
+        self.schedule.look(source, through, norm)
         if self.is_fixed(source):
             every = exchange.combine(self.edges, x, self._fixed_rows(source, site, late), norm, self.as_rows)
-            return take(every, only)
+            return gather_rows(every, only)
         raw = None if late is None else exchange.Late(source, late.mask)
         return exchange.aggregate(self, x, norm, site, False, raw, only)
 
@@ -153,7 +156,7 @@ class LocalGraph:
             return self.aggregate(self.linear(x, weight, as_made=True), norm, of=(x, weight), only=only)
         check_rows(x, self.num_inner)
         site = self._next_site()
-        self.drawing.look(late.before, weight, norm)
+        self.schedule.look(late.before, weight, norm)
         edges = self.reading.towards(only, self.edges, self.whole.norm(norm, x.dtype).add_self)
         own = self.linear(exchange.aggregate_inner(edges, x, norm, self.as_rows), weight)
         sent = exchange.Late(late.before, late.mask, weight)
@@ -172,7 +175,7 @@ class LocalGraph:
             return exchange.halo(self, x, site, exact=True)
         late = self._late(x)
         source = x if late is None else late.before
-        self.drawing.look(source, None, "sum")
+        self.schedule.look(source, None, "sum")
         if self.is_fixed(source):
             return torch.cat([x, self._fixed_rows(source, site, late)])
         if late is None:
@@ -186,7 +189,7 @@ class LocalGraph:
         """
         edges = self.whole
         if not self.reading.parts(only, self.edges):
-            return take(self.aggregate_sparse(x, weight, norm), only)
+            return gather_rows(self.aggregate_sparse(x, weight, norm), only)
         if only is not None:
             edges = self.reading.towards(only, edges, edges.norm(norm, weight.dtype).add_self, all_halo=True)
         halo = self._kept_sparse(x)
@@ -323,16 +326,16 @@ class LocalGraph:
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._dropped.clear()
         self._edges = None if training else self.whole
-        self.wires.begin(step, probe and training)
+        self.channels.begin(step, probe and training)
 
     @property
-    def edges(self) -> Edges:
+    def edges(self) -> Shard:
         """The graph of this pass; that of a training step is drawn when the model first reads it, on all workers."""
         return self._drawn()
 
     def fix(self, x: Rows) -> Rows:
         """Declares rows that never change (the input features); returns them."""
-        self.kept = Kept(x)
+        self.kept = FixedRows(x)
         return x
 
     def reads_only(self, rows: Tensor, share: float) -> None:
@@ -341,7 +344,7 @@ class LocalGraph:
         Every worker does so at the same time, and once.
         """
         if self.savings.read_rows:
-            self.wires.near = self.reading.declare(rows, share)
+            self.channels.near = self.reading.declare(rows, share)
 
     def is_fixed(self, x: Tensor) -> bool:
         """Whether x never changes, so that what is made of it alone can be kept."""
@@ -358,7 +361,7 @@ class LocalGraph:
 
     def state(self) -> dict[str, Tensor]:
         """All that is carried from step to step besides the weights, by name."""
-        pieces = {"drawing": self.drawing.state(), "wires": self.wires.state()}
+        pieces = {"drawing": self.schedule.state(), "wires": self.channels.state()}
         if self.features is not None:
             pieces["features"] = self.features.state()
         return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
@@ -368,19 +371,19 @@ class LocalGraph:
         for name, tensor in state.items():
             piece, rest = name.split(".", 1)
             pieces[piece][rest] = tensor
-        self.drawing.restore(pieces["drawing"])
-        self.wires.restore(pieces["wires"], self.reading.links_at)
+        self.schedule.restore(pieces["drawing"])
+        self.channels.restore(pieces["wires"], self.reading.links_at)
         if self.features is not None:
             self.features.restore(pieces["features"])
 
     def drain(self) -> None:
         """Waits for every transfer and every draw that is under way."""
-        self.wires.drain()
-        self.drawing.drain()
+        self.channels.drain()
+        self.schedule.drain()
 
     def close(self) -> None:
         """Leaves nothing running; for a run that ends in the middle of a step, where nobody can be waited for."""
-        self.drawing.close()
+        self.schedule.close()
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Rows in the form in which they are read: as they are, or in bf16."""
@@ -442,10 +445,10 @@ class LocalGraph:
         self._sites += 1
         return self._sites - 1
 
-    def _drawn(self) -> Edges:
+    def _drawn(self) -> Shard:
         if self._edges is None:
-            self.drawing.begin(self.step)
-            self._edges = self.drawing.at(self.step)
+            self.schedule.begin(self.step)
+            self._edges = self.schedule.at(self.step)
         return self._edges
 
     def _next_mask(self, p: float) -> exchange.Mask:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isthmus.cache import CachePolicy
 from isthmus.comm import Add, All, AsIs, Codec, Gap, Replace, Stages
 from isthmus.errors import InputError
+from isthmus.features import CachePolicy
 from isthmus.local.savings import Savings
-from isthmus.sample import Sampler, Thin
+from isthmus.sample import LastLayer, Sampler
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Policy:
     precision: str = "fp32"
     """In what rows are aggregated and multiplied by weights while a model trains: fp32; bf16, with sums in fp32; or
     auto, bf16 where the processor multiplies it by itself."""
-    thin: Thin | None = None
+    thin: LastLayer | None = None
     """Of the rows that the loss reads, where they are few: which inner neighbours the last layer makes them of."""
 
     def __post_init__(self) -> None:

@@ -11,12 +11,12 @@ from isthmus import kernels
 FEW = 0.8  # of all; with more of them, to take rows out and put them back costs what it saves
 
 
-def take(x: Tensor, rows: Tensor | None) -> Tensor:
+def gather_rows(x: Tensor, rows: Tensor | None) -> Tensor:
     """x[rows], [m, F]; rows int64, distinct; None: x itself."""
     return x if rows is None else _Take.apply(x, rows.to(torch.int32))
 
 
-def place(x: Tensor, rows: Tensor | None, count: int) -> Tensor:
+def scatter_rows(x: Tensor, rows: Tensor | None, count: int) -> Tensor:
     """The transpose: rows x [m, F] at their places among ``count``, zeros elsewhere, [count, F]."""
     return x if rows is None else _Place.apply(x, rows.to(torch.int32), count)
 

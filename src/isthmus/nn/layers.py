@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.kernels import SparseMatrix
-from isthmus.local import LocalGraph, take
+from isthmus.local import LocalGraph, gather_rows
 
 Rows = Tensor | SparseMatrix
 
@@ -77,11 +77,11 @@ class SAGEConv(nn.Module):
         w_self, w_mean = self.weight.chunk(2, dim=1)
         linear = partial(graph.linear, bias=self.bias, as_made=as_made)
         if isinstance(x, SparseMatrix):
-            return propagate(graph, x, w_mean, "mean", only) + take(linear(x, w_self), only)
+            return propagate(graph, x, w_mean, "mean", only) + gather_rows(linear(x, w_self), only)
         if narrows(graph, x, len(self.weight)):
-            return propagate(graph, x, w_mean, "mean", only) + linear(take(x, only), w_self)
+            return propagate(graph, x, w_mean, "mean", only) + linear(gather_rows(x, only), w_self)
         neighbours = graph.aggregate(x, "mean", through=w_mean, only=only)
-        return linear((take(x, only), neighbours), self.weight)
+        return linear((gather_rows(x, only), neighbours), self.weight)
 
 
 class GATConv(nn.Module):
@@ -117,4 +117,4 @@ class GATConv(nn.Module):
         out = graph.attend(target, source, rows, self.slope)
         if not self.concat:
             out = out.unflatten(1, (self.heads, -1)).mean(1)
-        return take(out, only) + self.bias
+        return gather_rows(out, only) + self.bias

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
-from isthmus.local import LocalGraph, place
+from isthmus.local import LocalGraph, scatter_rows
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
 from isthmus.nn.own import build_own
 
@@ -80,9 +80,9 @@ class Model(nn.Module):
         *early, last = range(len(self.convs))
         for k in early:
             only = graph.sources(self.thins) if k == last - 1 else None
-            x = place(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_inner)
+            x = scatter_rows(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_inner)
             x = self.activate(graph, x)
-        return place(self.convs[-1](graph, x, graph.read), graph.read, graph.num_inner)
+        return scatter_rows(self.convs[-1](graph, x, graph.read), graph.read, graph.num_inner)
 
     def drop_input(self, graph: LocalGraph, x: Rows) -> Rows:
         p = self.config.input_dropout if self.training else 0.0

@@ -21,7 +21,7 @@ def join(parts: Sequence[Part], blocks: Sequence[range]) -> Part:
     link are ordered by (owner's part, reader's part, place in that part's halo), a row that several parts read standing
     where it comes first: owner and reader know that order without asking each other.
     """
-    halo = _Halo.of(parts, blocks)
+    halo = _JoinedHalo.of(parts, blocks)
     sent = [_sent(parts, block) for block in blocks]
     return replace(
         parts[0],
@@ -45,7 +45,7 @@ def _starts(parts: Sequence[Part]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Halo:
+class _JoinedHalo:
     """The halo nodes of the joined parts, each once."""
 
     nodes: np.ndarray
@@ -54,7 +54,7 @@ class _Halo:
     columns: list[np.ndarray]  # per part, int32 [h]: what its halo nodes are now, n inner nodes counted before the halo
 
     @staticmethod
-    def of(parts: Sequence[Part], blocks: Sequence[range]) -> _Halo:
+    def of(parts: Sequence[Part], blocks: Sequence[range]) -> _JoinedHalo:
         mine, starts = _block(parts), _starts(parts)
         columns = [np.empty(len(part.halo_nodes), np.int32) for part in parts]
         nodes, degree, ptr = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [0]
@@ -77,7 +77,7 @@ class _Halo:
                     column[group] = numbers + starts[-1] + total
                 total += len(once)
             ptr.append(total)
-        return _Halo(np.concatenate(nodes), np.concatenate(degree), np.array(ptr, np.int64), columns)
+        return _JoinedHalo(np.concatenate(nodes), np.concatenate(degree), np.array(ptr, np.int64), columns)
 
 
 def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:
@@ -115,8 +115,8 @@ def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, An
     starts = _starts(parts)
     nodes, edges = int(starts[-1]), sum(len(part.inner_indices) + len(part.halo_indices) for part in parts)
     cut = sum(int((column[part.halo_indices] >= nodes).sum()) for part, column in zip(parts, columns, strict=True))
-    inner = _Csr(nodes, edges - cut, parts[0].inner_edge_attr)
-    halo = _Csr(nodes, cut, parts[0].halo_edge_attr)
+    inner = _CsrWriter(nodes, edges - cut, parts[0].inner_edge_attr)
+    halo = _CsrWriter(nodes, cut, parts[0].halo_edge_attr)
     for part, start, column in zip(parts, starts, columns, strict=False):
         lengths = np.diff(part.inner_indptr), np.diff(part.halo_indptr)
         for chunk in row_chunks(lengths[0] + lengths[1]):
@@ -137,7 +137,7 @@ def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, An
     return {**inner.arrays("inner"), **halo.arrays("halo")}
 
 
-class _Csr:
+class _CsrWriter:
     """Edges written from the first row to the last."""
 
     def __init__(self, rows: int, edges: int, like: np.ndarray | None):

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files.atomic import ArrayFile, folder_at_once
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.adjacency import row_chunks, take_rows
 from isthmus.partition.book import FORMAT, VERSION, Book, PartInfo, is_parts_folder
-from isthmus.partition.files import ArrayFile, folder_at_once
 from isthmus.partition.quality import quality
 
 CHUNK_BYTES = 64 << 20  # of rows of x copied at a time

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files.atomic import check_target
 from isthmus.graph.graph import Graph
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import Book, is_parts_folder
-from isthmus.partition.files import check_target
 from isthmus.partition.methods import CutOptions, assign, find
 from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import Relabelling, write_parts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.cache import POLICIES, CachePolicy
 from isthmus.comm import codec
 from isthmus.errors import InputError
+from isthmus.features import POLICIES, CachePolicy
 from isthmus.local import Savings
 from isthmus.recipes.base import Option, Settings
 from isthmus.sample import Boundary, Neighbours, OptimalBoundary, Sampler

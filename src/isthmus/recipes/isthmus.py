@@ -5,7 +5,7 @@ from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
 from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
-from isthmus.sample import Thin
+from isthmus.sample import LastLayer
 
 _AS_RATE = -1.0
 
@@ -28,14 +28,14 @@ def _policy(settings: Settings) -> Policy:
     )
 
 
-def _thin(settings: Settings) -> Thin | None:
+def _thin(settings: Settings) -> LastLayer | None:
     rate, both = settings["last_rate"], settings["sampler"] in ("independent", "coupled")
     if both and rate != _AS_RATE:
         raise InputError(
             f"sampler {settings['sampler']} draws inner neighbours in every layer: last_rate is not for it"
         )
     rate = settings["rate"] if rate == _AS_RATE else rate
-    return None if both or rate == 1 else Thin(rate)
+    return None if both or rate == 1 else LastLayer(rate)
 
 
 ISTHMUS = Recipe(

@@ -1,7 +1,7 @@
 """SANCUS: a worker skips sending while what its readers hold is fresh enough; and SkipG, the same for gradients."""
 
 from isthmus.comm import Clip, Every, Gap, Keep, Stages
-from isthmus.comm.select import Select
+from isthmus.comm.channel.select import Select
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, coding, savings

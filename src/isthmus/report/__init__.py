@@ -1,11 +1,11 @@
 """Run record → one self-contained HTML page about one or several runs, or about a comparison of recipes."""
 
-from isthmus.report.compare import overview
-from isthmus.report.comparing import write_comparison
 from isthmus.report.comparison import Comparison, read_comparison
+from isthmus.report.comparison_page import write_comparison
 from isthmus.report.page import page, write
 from isthmus.report.read import read_runs
 from isthmus.report.run import Run
+from isthmus.report.runs_table import overview
 
 __all__ = [
     "Comparison",

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import InputError
-from isthmus.report.compare import BASELINE
 from isthmus.report.contender import Contender, Spread
 from isthmus.report.read import read_object, read_run
+from isthmus.report.runs_table import BASELINE
 from isthmus.report.text import number
 
 SHARE = 0.99  # of the base's best score: the target, if none is given

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from isthmus.report.compare import base, options, overview
 from isthmus.report.run import Run
+from isthmus.report.runs_table import base, options, overview
 from isthmus.report.text import NONE, count, duration, escape, score, share, size
 
 _MARK = '<span class="mark" title="differs between the runs">≠</span>'

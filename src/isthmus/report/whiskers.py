@@ -14,7 +14,7 @@ LEFT, RIGHT, ROW, AXIS = 18, FIGURE + 34, 38, 20
 
 
 @dataclass(frozen=True)
-class Place:
+class Mark:
     """A spread under its name."""
 
     name: str
@@ -22,7 +22,7 @@ class Place:
     spread: Spread | None
 
 
-def whisker_chart(places: Sequence[Place], title: str, write: Write, *, empty: str) -> str:
+def whisker_chart(places: Sequence[Mark], title: str, write: Write, *, empty: str) -> str:
     """A row for each place; all on one axis, which holds every value and every mean ± deviation, but not 0."""
     known = [(place, place.spread) for place in places if place.spread is not None]
     if not known:
@@ -42,7 +42,7 @@ def whisker_chart(places: Sequence[Place], title: str, write: Write, *, empty: s
     return svg("whiskers", bottom + AXIS, title, body)
 
 
-def _row(place: Place, spread: Spread, ends: tuple[float, float], x: Scale, top: float, write: Write) -> str:
+def _row(place: Mark, spread: Spread, ends: tuple[float, float], x: Scale, top: float, write: Write) -> str:
     middle, (low, high) = top + 27, ends
     seeds = "".join(
         f'<circle class="seed" cx="{x.at(value):.1f}" cy="{middle:g}" r="3"><title>{write(value)}</title></circle>'

@@ -1,33 +1,21 @@
-"""What graph a step trains on: the whole one, or one drawn from it."""
+"""Samplers: each draws the graph that a step trains on from the whole one."""
 
 from isthmus.sample.boundary import Boundary
-from isthmus.sample.drawing import Drawing, Sampler
-from isthmus.sample.drawn import Pattern
-from isthmus.sample.edges import Edges
-from isthmus.sample.near import Near
+from isthmus.sample.last_layer import FEW_NEEDED, LastLayer
 from isthmus.sample.neighbours import Neighbours
-from isthmus.sample.norm import Norm
-from isthmus.sample.optimal import OptimalBoundary
+from isthmus.sample.optimal_boundary import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
-from isthmus.sample.scene import Scene
-from isthmus.sample.sizes import Sizes
-from isthmus.sample.targets import Targets
-from isthmus.sample.thin import FEW_READ, Thin
+from isthmus.sample.row_norms import RowNorms
+from isthmus.sample.schedule import Sampler, Schedule
 
 __all__ = [
-    "FEW_READ",
+    "FEW_NEEDED",
     "Boundary",
-    "Drawing",
-    "Edges",
-    "Near",
+    "LastLayer",
     "Neighbours",
-    "Norm",
     "OptimalBoundary",
-    "Pattern",
     "RandomEdges",
+    "RowNorms",
     "Sampler",
-    "Scene",
-    "Sizes",
-    "Targets",
-    "Thin",
+    "Schedule",
 ]

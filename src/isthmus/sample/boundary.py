@@ -9,9 +9,9 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.sample.edges import Edges
-from isthmus.sample.scene import Scene
-from isthmus.sample.sizes import Sizes
+from isthmus.sample.row_norms import RowNorms
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.shard import Shard
 
 _SALT = 0xB45  # keeps these draws apart from others of the same step
 
@@ -52,17 +52,17 @@ class Boundary:
             return 0.0
         return count / size if self.rate * count >= 1 else 1 / self.rate
 
-    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
+    def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard:
         if self.rate == 1:
-            return scene.whole
-        me, links, seed = scene.transport.rank, scene.whole.links, scene.seed
+            return context.whole
+        me, links, seed = context.transport.rank, context.whole.links, context.seed
         halo = [self.rows(seed, step, q, me, count) for q, count in enumerate(links.halo_counts)]
         sent = [self.rows(seed, step, me, q, len(rows)) for q, rows in enumerate(links.send_rows)]
         scale = [
             torch.full((len(rows),), self.weight(count, len(rows)), dtype=torch.float64)
             for rows, count in zip(halo, links.halo_counts, strict=True)
         ]
-        return scene.with_rows(halo, sent, torch.cat(scale))
+        return context.with_rows(halo, sent, torch.cat(scale))
 
-    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
-        return torch.full((scene.whole.num_halo,), self.rate, dtype=torch.float64)
+    def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
+        return torch.full((context.whole.num_halo,), self.rate, dtype=torch.float64)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.sample.drawn import Pattern
-from isthmus.sample.edges import EdgeAttr, Edges
-from isthmus.sample.scene import Asked, Scene
-from isthmus.sample.sizes import SMALLEST, Sizes
+from isthmus.sample.row_norms import SMALLEST, RowNorms
+from isthmus.shard.draw_context import DrawContext, ReadRequest
+from isthmus.shard.drawn import Pattern
+from isthmus.shard.shard import EdgeAttr, Shard
 
 _SALT = 0x95C
 
@@ -27,8 +27,8 @@ class Levels:
     halo: Tensor  # float64 [h]
 
 
-class Kept(NamedTuple):
-    """What `Scene.with_edges` makes a graph of."""
+class KeptEdges(NamedTuple):
+    """What `DrawContext.with_edges` makes a graph of."""
 
     halo: Pattern
     halo_out: Pattern
@@ -74,61 +74,61 @@ class Neighbours:
         if self.estimator not in ("horvitz-thompson", "self-normalised"):
             raise InputError(f"unknown estimator {self.estimator!r}: use horvitz-thompson or self-normalised")
 
-    def levels(self, whole: Edges, sizes: Sizes | None) -> Levels:
+    def levels(self, whole: Shard, row_norms: RowNorms | None) -> Levels:
         """Water-filled probabilities."""
-        if sizes is not None and self in sizes.plans:
-            return sizes.plans[self]
-        if sizes is None or not sizes.inner:
+        if row_norms is not None and self in row_norms.plans:
+            return row_norms.plans[self]
+        if row_norms is None or not row_norms.inner:
             ones = torch.ones(whole.num_inner, dtype=torch.float64)
             inner, halo = ones, torch.ones(whole.num_halo, dtype=torch.float64)
         else:
-            inner = self.inner_weight**0.5 * torch.stack(list(sizes.inner.values())).sum(0).sqrt()
-            halo = torch.stack(list(sizes.halo.values())).sum(0).sqrt()
+            inner = self.inner_weight**0.5 * torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
+            halo = torch.stack(list(row_norms.halo.values())).sum(0).sqrt()
         inner, halo = kernels.floored(inner, halo, floor=SMALLEST)
         count = (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
         budget = torch.maximum(self.rate * count, count.clamp_max(self.least))
         found = Levels(kernels.fill_levels(whole.inner, whole.halo, inner, halo, budget), inner, halo)
-        if sizes is not None:
-            sizes.plans[self] = found
+        if row_norms is not None:
+            row_norms.plans[self] = found
         return found
 
-    def draw(self, scene: Scene, step: int, sizes: Sizes | None = None) -> Edges:
+    def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard:
         if self.rate == 1:
-            return scene.whole
-        prepared = self.prepare(scene, step, sizes)
-        return self.finish(scene, prepared, self.ask(scene, step, prepared))
+            return context.whole
+        prepared = self.prepare(context, step, row_norms)
+        return self.finish(context, prepared, self.ask(context, step, prepared))
 
-    def prepare(self, scene: Scene, step: int, sizes: Sizes | None) -> Kept:
+    def prepare(self, context: DrawContext, step: int, row_norms: RowNorms | None) -> KeptEdges:
         """The edges that this worker keeps."""
-        whole, levels = scene.whole, self.levels(scene.whole, sizes)
-        asked: dict[str, Any] = {"dtype": scene.dtype, "with_edges": whole.edge_attributes is not None}
-        key = kernels.stream(scene.seed, step, _SALT)
+        whole, levels = context.whole, self.levels(context.whole, row_norms)
+        asked: dict[str, Any] = {"dtype": context.dtype, "with_edges": whole.edge_attributes is not None}
+        key = kernels.stream(context.seed, step, _SALT)
         inner, inner_weight, inner_kept = kernels.draw_weighted(
             key, whole.inner, levels.level, levels.inner, whole.nodes, whole.nodes, **asked
         )
-        key = kernels.stream(scene.seed, step, _SALT, 1 + scene.transport.rank)
+        key = kernels.stream(context.seed, step, _SALT, 1 + context.transport.rank)
         halo, halo_weight, halo_kept = kernels.draw_weighted(
             key, whole.halo, levels.level, levels.halo, whole.nodes, whole.halo_nodes, coupled=self.coupled, **asked
         )
         if self.estimator == "self-normalised":
             kept = (inner.indptr.diff() + halo.indptr.diff()).clamp_min(1)
-            ratio = whole.degree.to(scene.dtype) / kept.to(scene.dtype)
+            ratio = whole.degree.to(context.dtype) / kept.to(context.dtype)
             inner_weight, halo_weight = ratio[inner.edge_rows], ratio[halo.edge_rows]
         attributes = None
         if whole.edge_attributes is not None:
             of_inner, of_halo = whole.attributes()
             attributes = of_inner[inner_kept], of_halo[halo_kept]
         inner_in, halo_in = Pattern(inner, inner_weight), Pattern(halo, halo_weight)
-        return Kept(halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
+        return KeptEdges(halo_in, halo_in.turned(), inner_in, inner_in.turned(), attributes)
 
-    def ask(self, scene: Scene, step: int, prepared: Kept) -> Asked:
+    def ask(self, context: DrawContext, step: int, prepared: KeptEdges) -> ReadRequest:
         """The owners hear which rows are read."""
-        return scene.ask(prepared.halo.csr, step)
+        return context.ask(prepared.halo.csr, step)
 
-    def finish(self, scene: Scene, prepared: Kept, asked: Asked) -> Edges:
-        return scene.with_edges(asked, *prepared)
+    def finish(self, context: DrawContext, prepared: KeptEdges, asked: ReadRequest) -> Shard:
+        return context.with_edges(asked, *prepared)
 
-    def inclusion(self, scene: Scene, sizes: Sizes | None = None) -> Tensor:
+    def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
         """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""
-        levels = self.levels(scene.whole, sizes)
-        return kernels.inclusion(scene.whole.halo_out, levels.level, levels.halo, self.coupled)
+        levels = self.levels(context.whole, row_norms)
+        return kernels.inclusion(context.whole.halo_out, levels.level, levels.halo, self.coupled)

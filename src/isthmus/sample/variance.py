@@ -21,13 +21,13 @@ from isthmus.comm import Where
 from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.sample.boundary import Boundary
-from isthmus.sample.drawing import Sampler
-from isthmus.sample.edges import Edges
 from isthmus.sample.neighbours import Neighbours
-from isthmus.sample.optimal import OptimalBoundary
+from isthmus.sample.optimal_boundary import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
-from isthmus.sample.scene import Scene
-from isthmus.sample.sizes import Measure, Sizes
+from isthmus.sample.row_norms import NormRecorder, RowNorms
+from isthmus.sample.schedule import Sampler
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.shard import Shard
 
 Progress = Callable[[str, int, int], None]
 
@@ -91,32 +91,32 @@ def lognormal(count: int, width: int, seed: int) -> Tensor:
 class Aggregation:
     """P [X; X_halo] on one worker, with all rows at hand and their sizes known."""
 
-    scene: Scene
+    context: DrawContext
     norm: str
     x: Tensor  # [n, F]
     halo: Tensor  # [h, F]
-    sizes: Sizes
+    row_norms: RowNorms
 
     @staticmethod
-    def of(scene: Scene, x: Tensor, norm: str) -> Aggregation:
+    def of(context: DrawContext, x: Tensor, norm: str) -> Aggregation:
         """Halo rows and their sizes come from their owners: every worker calls it at the same time."""
-        whole, links = scene.whole, scene.whole.links
+        whole, links = context.whole, context.whole.links
         halo = x.new_empty(whole.num_halo, x.shape[1])
         leaving = [kernels.gather_rows(x, rows) for rows in links.send_rows]
-        scene.transport.exchange(leaving, links.halo.split(halo), Where("rows", "forward", 0)).wait()
-        sizes = Measure(0)
-        sizes.look(x, None, norm, whole.norm(norm, x.dtype).source)
-        return Aggregation(scene, norm, x, halo, sizes.share(links, scene.transport))
+        context.transport.exchange(leaving, links.halo.split(halo), Where("rows", "forward", 0)).wait()
+        row_norms = NormRecorder(0)
+        row_norms.look(x, None, norm, whole.norm(norm, x.dtype).source)
+        return Aggregation(context, norm, x, halo, row_norms.share(links, context.transport))
 
     @property
-    def whole(self) -> Edges:
-        return self.scene.whole
+    def whole(self) -> Shard:
+        return self.context.whole
 
-    def inner_half(self, edges: Edges) -> Tensor:
+    def inner_half(self, edges: Shard) -> Tensor:
         """What inner edges (and self loops) bring, [n, F]."""
         return edges.aggregate_inner(self.x, edges.norm(self.norm, self.x.dtype))
 
-    def halo_half(self, edges: Edges) -> Tensor:
+    def halo_half(self, edges: Shard) -> Tensor:
         """What halo edges bring, [n, F]."""
         out = self.x.new_zeros(self.whole.num_inner, self.x.shape[1])
         rows = self.halo if edges.picked is None else self.halo[edges.picked]
@@ -132,12 +132,12 @@ class Aggregation:
 
     def fetched(self, sampler: Sampler) -> float:
         """Halo rows that all workers together are expected to fetch."""
-        sizes = replace(self.sizes, plans={})  # keeps none of a rate that is only tried
-        return float(self.over_workers(sampler.inclusion(self.scene, sizes).sum()))
+        row_norms = replace(self.row_norms, plans={})  # keeps none of a rate that is only tried
+        return float(self.over_workers(sampler.inclusion(self.context, row_norms).sum()))
 
     def over_workers(self, tensor: Tensor) -> Tensor:
         """The sum over the workers, float64."""
-        return self.scene.transport.all_reduce(tensor.double().clone(), Where("variance", "reduce", 0, "ids"))
+        return self.context.transport.all_reduce(tensor.double().clone(), Where("variance", "reduce", 0, "ids"))
 
 
 def measure(z: Aggregation, sampler: Sampler, draws: int, progress: Callable[[int], None]) -> Tensor:
@@ -146,7 +146,7 @@ def measure(z: Aggregation, sampler: Sampler, draws: int, progress: Callable[[in
     found = torch.zeros(draws, 4, dtype=torch.float64)
     for step in range(draws):
         progress(step)
-        drawn = sampler.draw(z.scene, step, z.sizes)
+        drawn = sampler.draw(z.context, step, z.row_norms)
         halo, inner = z.halo_half(drawn) - whole_halo, torch.zeros_like(whole_inner)
         if drawn.inner is not z.whole.inner:
             inner = z.inner_half(drawn) - whole_inner
@@ -160,7 +160,7 @@ Chances = tuple[Tensor, Tensor]  # p of the inner and of the halo edges, float64
 
 
 def neighbour_chances(z: Aggregation, sampler: Neighbours) -> Chances:
-    whole, levels = z.whole, sampler.levels(z.whole, z.sizes)
+    whole, levels = z.whole, sampler.levels(z.whole, z.row_norms)
     inner = kernels.edge_probability(whole.inner, levels.level, levels.inner)
     return inner, kernels.edge_probability(whole.halo, levels.level, levels.halo)
 
@@ -172,7 +172,7 @@ def chances(z: Aggregation, sampler: Sampler) -> Chances | None:
         case Neighbours():
             return neighbour_chances(z, sampler)
         case OptimalBoundary():
-            return certain, sampler.inclusion(z.scene, z.sizes)[z.whole.halo.indices.long()]
+            return certain, sampler.inclusion(z.context, z.row_norms)[z.whole.halo.indices.long()]
         case RandomEdges(rate=rate, among="boundary"):
             return certain, torch.full((z.whole.halo.num_edges,), rate, dtype=torch.float64)
     return None
@@ -181,7 +181,7 @@ def chances(z: Aggregation, sampler: Sampler) -> Chances | None:
 def expected(z: Aggregation, p: Chances) -> Tensor:
     """Σ_ij (1/p_ij − 1) ‖y_ij‖² (eq. 16) over the inner and over the halo edges of all workers, float64 [2]."""
     weights = 1 / p[0] - 1, 1 / p[1] - 1
-    return z.over_workers(z.neighbour_sums(z.sizes.inner[z.norm], z.sizes.halo[z.norm], weights).sum(0))
+    return z.over_workers(z.neighbour_sums(z.row_norms.inner[z.norm], z.row_norms.halo[z.norm], weights).sum(0))
 
 
 def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
@@ -190,7 +190,7 @@ def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
     That is for p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give.
     """
     a = torch.tensor([sampler.inner_weight, 1.0], dtype=torch.float64)
-    inner, halo, all_edges = z.sizes.inner[z.norm], z.sizes.halo[z.norm], (None, None)
+    inner, halo, all_edges = z.row_norms.inner[z.norm], z.row_norms.halo[z.norm], (None, None)
     squares = z.neighbour_sums(inner, halo, all_edges) @ a
     roots = z.neighbour_sums(inner.sqrt(), halo.sqrt(), all_edges) @ a.sqrt()
     degree = z.neighbour_sums(torch.ones_like(inner), torch.ones_like(halo), all_edges).sum(1)  # times target²

@@ -1,0 +1,28 @@
+"""The channel, and the stages that it is made of: select → encode → ship → (wait) → decode → merge."""
+
+from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.channel import Channel
+from isthmus.comm.channel.codec import AsIs, Codec, codec
+from isthmus.comm.channel.ring import Ring
+from isthmus.comm.channel.select import All, Changed, Every, Gap
+from isthmus.comm.channel.stages import Add, Clip, Keep, Merge, Replace, Smooth, Stages
+
+__all__ = [
+    "Add",
+    "All",
+    "AsIs",
+    "Buffers",
+    "Changed",
+    "Channel",
+    "Clip",
+    "Codec",
+    "Every",
+    "Gap",
+    "Keep",
+    "Merge",
+    "Replace",
+    "Ring",
+    "Smooth",
+    "Stages",
+    "codec",
+]

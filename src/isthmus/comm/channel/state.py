@@ -1,0 +1,75 @@
+"""A channel's state as named tensors, for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from isthmus.comm.channel.channel import Channel
+from isthmus.comm.channel.reader import Message
+from isthmus.comm.links import FORWARD, Ends, Links
+
+_DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+_ALL = -1  # instead of the numbers of picked rows: every row
+
+LinksOf = Callable[[int], Links]  # the links of the graph of a step
+
+
+def state_of(channel: Channel) -> dict[str, Tensor]:
+    """All that outlives a step. Transfers under way are waited for first."""
+    channel.drain()
+    reader, state = channel.reader, {"first": torch.tensor([-1 if channel.first is None else channel.first])}
+    for q, memory in enumerate(channel.sender.memory):
+        state[f"memory.{q}"] = memory
+    if reader.layout is not None:
+        held = reader.store if reader.persistent else reader.rows
+        state |= {"held": held, "updated": reader.updated, "held_for": torch.tensor([reader.layout_of])}
+    for i, message in enumerate(channel.queue):
+        dtype = _DTYPES.index(message.dtype)
+        state[f"queue.{i}.about"] = torch.tensor([message.sent, message.due, message.width, dtype])
+        for q, (part, picks) in enumerate(zip(message.parts, message.picks, strict=True)):
+            state[f"queue.{i}.part.{q}"] = part
+            state[f"queue.{i}.picks.{q}"] = torch.tensor([_ALL]) if picks is None else picks
+    return state
+
+
+def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> None:
+    """Puts a state back; links are not part of it, since the graph of any step can be drawn again."""
+    first, everyone = int(state["first"]), range(channel.transport.size)
+    channel.first = None if first < 0 else first
+    if "memory.0" in state:
+        channel.sender.memory = [state[f"memory.{q}"].clone() for q in everyone]
+    reader = channel.reader
+    if "held" in state:
+        reader.layout_of, reader.updated = int(state["held_for"]), state["updated"].clone()
+        layout = links_of(reader.layout_of)
+        if reader.persistent:
+            reader.store = state["held"].clone()
+            reader.show(layout)
+        else:
+            reader.rows, reader.layout = state["held"].clone(), layout
+    channel.queue.clear()
+    while f"queue.{len(channel.queue)}.about" in state:
+        channel.queue.append(_message(channel, state, f"queue.{len(channel.queue)}", links_of))
+
+
+def _message(channel: Channel, state: dict[str, Tensor], name: str, links_of: LinksOf) -> Message:
+    sent, due, width, dtype = state[f"{name}.about"].tolist()
+    parts = [state[f"{name}.part.{q}"] for q in range(channel.transport.size)]
+    picks = [state[f"{name}.picks.{q}"] for q in range(channel.transport.size)]
+    block = None
+    if channel.stages.plain:
+        block = torch.cat(parts)
+        parts = Ends([len(part) for part in parts]).split(block)
+    return Message(
+        sent=sent,
+        due=due,
+        links=links_of(due if channel.direction == FORWARD else sent),
+        picks=[None if pick.tolist() == [_ALL] else pick for pick in picks],
+        width=width,
+        dtype=_DTYPES[dtype],
+        parts=[part.clone() for part in parts] if block is None else parts,
+        block=block,
+    )

@@ -1,0 +1,1 @@
+"""Doctor: examine this machine, the other workers and the links between them."""

@@ -1,0 +1,187 @@
+"""Recipes side by side: the same parts, the same initial weights for each seed, in turns.
+
+A comparison is a folder: ``compare.json`` (what was asked), ``parts/`` if the graph was not cut before, and a run
+folder ``LABEL/seed-K`` for every run; a run that failed leaves ``failed.json`` there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.engine import TrainConfig
+from isthmus.engine.record import check_writable, write_json
+from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.launch import local
+from isthmus.launch.entries import Entry, turns
+from isthmus.launch.job import Job
+from isthmus.launch.place import detect
+from isthmus.launch.start import forget_parts
+from isthmus.partition import Book, is_parts_folder
+from isthmus.testbed import Testbed, bits_per_second, measure, tools, written
+
+Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
+Tell = Callable[[str], None]
+ASKED = "compare.json"
+DEFAULT_WORKERS = 4
+MAY_CHANGE = ("recipes", "seeds", "measured")  # between a comparison and its resumption
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What is compared. ``config`` holds for every run, but for its recipe, options and seed."""
+
+    entries: Sequence[Entry]
+    config: TrainConfig
+    seeds: int = 3
+    workers: int | None = None
+    link: str | None = None
+    """Rate of the links of a testbed, such as 300mbit; None: the workers are processes of this machine."""
+    hosts: int | None = None
+    """Of the testbed; workers are dealt out to them in turn. None: one for each worker."""
+    threads: int | None = None
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        least = {"seeds": self.seeds, "workers": self.workers, "hosts": self.hosts, "threads": self.threads}
+        for name, value in least.items():
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
+        if self.timeout <= 0:
+            raise InputError(f"timeout must be above 0 seconds, not {self.timeout:g}")
+        if self.link is not None:
+            bits_per_second(self.link)
+        elif self.hosts is not None:
+            raise InputError("--hosts are those of a testbed: give --link RATE too")
+
+
+def compare(
+    asked: CompareRequest, source: str, folder: Path, cut: Cut | None, *, resume: bool = False, tell: Tell | None = None
+) -> int:
+    """Does every run that is not done yet; returns how many failed. ``cut`` makes parts of a source that has none."""
+    if detect() is not None:
+        raise InputError("compare starts its own workers: run it without torchrun or srun")
+    _check_folder(folder, resume)
+    linked = asked.link is not None and not all(_finished(run, True) for _, _, run in _turns(asked, folder))
+    if linked:
+        tools.check()
+    book = _parts(asked, source, folder, cut)
+    count = book.num_parts
+    hosts = asked.hosts or count
+    if hosts > count:
+        raise InputError(f"{hosts} hosts but {count} workers: give at most --hosts {count}")
+    record = _asked(asked, book, hosts)
+    if resume:
+        record["measured"] = _check_same(folder, record).get("measured")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / ASKED, record)
+    tell = tell or (lambda text: None)
+    with Testbed(hosts, str(asked.link)) if linked else nullcontext() as testbed:
+        if testbed is not None and hosts > 1:
+            record["measured"] = measure(testbed)
+            tell(f"links of {written(testbed.rate)}: a plain TCP stream reaches {written(record['measured'])}")
+            write_json(folder / ASKED, record)
+        return sum(not done for done in _runs(asked, book, folder, testbed, tell))
+
+
+def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | None, tell: Tell) -> Iterator[bool]:
+    """Whether each run has ended well, as they end."""
+    total = len(asked.entries) * asked.seeds
+    for place, (seed, entry, run) in enumerate(_turns(asked, folder), 1):
+        title = f"{place}/{total} {entry.label}, seed {seed}"
+        if _finished(run, asked.link is not None):
+            tell(f"{title}: done before")
+            yield True
+            continue
+        if run.exists():
+            shutil.rmtree(run)  # half-done or failed: its times would be those of two starts
+        config = replace(asked.config, recipe=entry.recipe, options=entry.options, seed=seed)
+        job = Job("train", str(book.folder), config, str(run), False, asked.threads, asked.timeout, quiet=True)
+        try:
+            summary = local.start(job, book.num_parts, testbed)
+        except Stopped as end:
+            raise Stopped(f"stopped during {title}: --resume does it anew, and those after it", end.status) from end
+        except (InputError, WorkerError) as error:
+            run.mkdir(parents=True, exist_ok=True)
+            write_json(run / "failed.json", {"error": str(error)})
+            tell(f"{title}: failed: {error}")
+            yield False
+        else:
+            score, median = summary["test"]["score"], summary["step_seconds"]["median"]
+            judged = "" if score is None else f"test {score:.4f}, "
+            tell(f"{title}: {judged}{median * 1e3:.1f} ms per step")
+            yield True
+
+
+def _turns(asked: CompareRequest, folder: Path) -> Iterator[tuple[int, Entry, Path]]:
+    """Every run in its order: seed, entry, run folder."""
+    for seed, entry in turns(asked.entries, asked.seeds):
+        yield seed, entry, folder / entry.folder / f"seed-{seed}"
+
+
+def _finished(run: Path, linked: bool) -> bool:
+    try:
+        summary = json.loads((run / "summary.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return not linked or "link" in summary
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    if resume and not (folder / ASKED).exists():
+        raise InputError(f"{folder} holds no comparison to resume: leave --resume out, or give the comparison's --out")
+    if not resume and folder.is_dir() and {path.name for path in folder.iterdir()} - {"parts"}:
+        again = ", or --resume to go on with it" if (folder / ASKED).exists() else ""
+        raise InputError(f"{folder} is not empty: give another --out{again}")
+    check_writable(folder)
+
+
+def _parts(asked: CompareRequest, source: str, folder: Path, cut: Cut | None) -> Book:
+    """The parts that all runs share: the source itself, or those made of it inside the folder, once."""
+    parts = Path(source) if cut is None or is_parts_folder(source) else folder / "parts"
+    if cut is not None and parts != Path(source) and not (folder / ASKED).exists():
+        forget_parts(parts)
+    if cut is not None and not is_parts_folder(parts):
+        cut(parts, asked.workers or DEFAULT_WORKERS)
+    book = Book.read(parts)
+    if asked.workers not in (None, book.num_parts):
+        raise InputError(
+            f"{parts} has {book.num_parts} parts but {asked.workers} workers were asked for: "
+            f"use --workers {book.num_parts}, or partition again with --parts {asked.workers}"
+        )
+    return book
+
+
+def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
+    """What compare.json holds."""
+    config = {k: v for k, v in asked.config.as_dict().items() if k not in ("recipe", "options", "seed")}
+    return {
+        "graph": book.name,
+        "parts": book.fingerprint,
+        "workers": book.num_parts,
+        "threads": asked.threads,
+        "link": asked.link,
+        "hosts": hosts if asked.link else None,
+        "config": config,
+        "recipes": [{"label": entry.label, "recipe": entry.recipe, "folder": entry.folder} for entry in asked.entries],
+        "seeds": asked.seeds,
+    }
+
+
+def _check_same(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """The earlier record; it must have asked for the same, or the runs are no comparison."""
+    try:
+        earlier = json.loads((folder / ASKED).read_text())
+        pairs = [(name, record[name], earlier[name]) for name in record if name not in (*MAY_CHANGE, "config")]
+        pairs += [(name, value, earlier["config"].get(name)) for name, value in record["config"].items()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / ASKED} is damaged ({error}): give another --out") from error
+    changed = ", ".join(name for name, now, before in pairs if now != before)
+    if changed:
+        raise InputError(f"{folder} was begun with other settings of {changed}: repeat them, or give another --out")
+    return earlier

@@ -1,0 +1,5 @@
+"""What training would cost elsewhere: rehearsed here, replayed on machines and links that are only described."""
+
+from isthmus.experiments.plan.plan import Outlook, Outlooks, PlanRequest, plan
+
+__all__ = ["Outlook", "Outlooks", "PlanRequest", "plan"]

@@ -1,0 +1,49 @@
+"""Whether workers fit into the memory of their machines, and what to do if not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from isthmus.engine import TrainConfig
+from isthmus.engine.config import DTYPES
+from isthmus.errors import InputError
+from isthmus.experiments.plan.memory import available, written
+from isthmus.partition import Book, shares
+
+
+def worker_memory(book: Book, parts: Iterable[int], tensors: int, process: int) -> int:
+    """Bytes of a worker: the process itself, the files of its parts (structure, features, labels), its tensors."""
+    return process + sum(book.parts[k].bytes for k in parts) + tensors
+
+
+def fullest(memory: Sequence[int], machine: Sequence[int]) -> int:
+    """Bytes on the machine that holds most; `machine` says where each worker is."""
+    totals = dict.fromkeys(machine, 0)
+    for size, where in zip(memory, machine, strict=True):
+        totals[where] += size
+    return max(totals.values())
+
+
+def check_floor(config: TrainConfig, book: Book, machine: Sequence[int], limit: int | None) -> None:
+    """Refuses before any work what no recipe makes fit: parts, and the rows of every layer for its gradient."""
+    shape = config.model
+    per_node = DTYPES[config.dtype].itemsize * (shape.hidden * (shape.layers - 1) + book.classes)
+    floor = [
+        worker_memory(book, parts, per_node * sum(book.parts[k].inner for k in parts), 0)
+        for parts in shares(book, len(machine))
+    ]
+    if limit is not None and fullest(floor, machine) > limit:
+        raise too_large("any recipe", fullest(floor, machine), limit)
+    here = available()
+    if here is not None and sum(floor) > here:
+        raise InputError(
+            f"a plan rehearses all {len(floor)} workers in one process, which takes {written(sum(floor))} at least, "
+            f"and {written(here)} are left: plan on a machine with more memory, or on a smaller graph of this kind"
+        )
+
+
+def too_large(what: str, needs: int, limit: int) -> InputError:
+    return InputError(
+        f"{what} needs {written(needs)} on a machine and there are {written(limit)}: cut into more --parts, use more "
+        "--hosts, send and keep --rows-dtype bf16, or a smaller --hidden"
+    )

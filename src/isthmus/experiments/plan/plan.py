@@ -1,0 +1,194 @@
+"""What every recipe would cost on given parts, machines and links: bytes, memory, seconds of a step."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import mean
+from typing import Any
+
+from isthmus import recipes
+from isthmus.engine import TrainConfig
+from isthmus.engine.record import KINDS
+from isthmus.errors import InputError
+from isthmus.experiments.plan.fit import check_floor, fullest, too_large, worker_memory
+from isthmus.experiments.plan.memory import available, bytes_of
+from isthmus.experiments.plan.rehearse import PRELUDE, rehearse
+from isthmus.experiments.plan.replay import Site, replay
+from isthmus.experiments.plan.trace import computing, joined, steadied, steps_of
+from isthmus.experiments.plan.transfer import busiest
+from isthmus.launch import local
+from isthmus.launch.entries import Entry
+from isthmus.launch.gauge import Gauge
+from isthmus.launch.job import Job
+from isthmus.launch.memory import GAPS
+from isthmus.launch.place import threads_for
+from isthmus.partition import Book, shares
+from isthmus.testbed import bits_per_second, queue_bytes
+
+MOST_GAUGED = 8  # workers among whom messages are measured
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is planned. ``config`` holds for every recipe, but for its name and options."""
+
+    entries: Sequence[Entry]
+    config: TrainConfig
+    workers: int | None = None
+    link: str | None = None
+    """Rate of the machines' links, such as 10gbit; None: all workers are on this machine."""
+    hosts: int | None = None
+    """Machines like this one, joined by the links; workers are dealt out to them in turn. None: one for each worker."""
+    testbed: bool = False
+    """The hosts are those of a testbed: links of their own, but the cores and the memory of this machine."""
+    threads: int | None = None
+    memory: str | None = None
+    """Of a machine, such as 16GiB; None: what this one has left."""
+    steps: int = 6
+    """Of a rehearsal, whose times count."""
+
+    def __post_init__(self) -> None:
+        least = {"workers": self.workers, "hosts": self.hosts, "threads": self.threads, "steps": self.steps}
+        for name, value in least.items():
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
+        if self.link is not None:
+            bits_per_second(self.link)
+        elif self.hosts is not None or self.testbed:
+            raise InputError("hosts are joined by links: give --link RATE too")
+        if self.memory is not None:
+            bytes_of(self.memory)
+        for entry in self.entries:
+            if entry.options.get("auto"):
+                raise InputError(f"{entry.label!r} measures the link when it starts: plan it with options of its own")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What one recipe would cost. Bytes are those of all workers, by kind; memory is that of the largest worker."""
+
+    label: str
+    recipe: str
+    options: dict[str, Any]
+    bytes_first_step: dict[str, int]
+    bytes_per_step: dict[str, float]
+    memory_per_worker: int
+    memory_per_machine: int
+    fits: bool
+    compute_seconds: float
+    """Of a step, if nothing were ever waited for."""
+    transfer_seconds: float
+    """Of the busiest direction of a link in a step, if nothing were ever computed."""
+    step_seconds: float
+
+
+@dataclass(frozen=True)
+class Outlooks:
+    """The plan: its assumptions, and what becomes of every recipe."""
+
+    graph: str
+    parts: int
+    workers: int
+    link: str | None
+    machines: int
+    cores: int
+    threads: int
+    memory: int | None
+    gauge: Gauge
+    recipes: list[Outlook]
+
+    @property
+    def base(self) -> Outlook:
+        """What others are compared with: vanilla if it is there, else the first."""
+        return next((one for one in self.recipes if one.recipe == "vanilla"), self.recipes[0])
+
+    def speed_up(self, one: Outlook) -> float:
+        return self.base.step_seconds / one.step_seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        result = asdict(self)
+        for content, one in zip(result["recipes"], self.recipes, strict=True):
+            content["speed_up"] = self.speed_up(one)
+        return result
+
+
+def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
+    """Rehearses every recipe on the parts and replays it; refuses what cannot fit, with the remedy."""
+    tell = tell or (lambda text: None)
+    workers = asked.workers or book.num_parts
+    site, limit = _site(asked, workers), bytes_of(asked.memory) if asked.memory else available()
+    check_floor(asked.config, book, site.machine, limit)
+    if (load := _load()) > 0.5:
+        tell(f"note: this machine is busy with other work ({load:.1f} tasks per core): predicted times are too long")
+    tell("messages between workers of this machine …")
+    together = min(max(site.machine.count(0), 2), MOST_GAUGED)
+    gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), together))
+    found = []
+    for place, entry in enumerate(asked.entries, 1):
+        tell(f"{place}/{len(asked.entries)} {entry.label} …")
+        found.append(_outlook(entry, asked, book, site, gauge, limit))
+    machines = len(set(site.machine))
+    result = Outlooks(
+        book.name, book.num_parts, workers, asked.link, machines, int(site.cores), site.threads, limit, gauge, found
+    )
+    if not any(one.fits for one in found):
+        least = min(found, key=lambda one: one.memory_per_machine)
+        raise too_large(f"even {least.label}", least.memory_per_machine, limit or 0)
+    return result
+
+
+def _load() -> float:
+    """Tasks per core in the last minute."""
+    return os.getloadavg()[0] / threads_for(1, None)
+
+
+def _site(asked: PlanRequest, workers: int) -> Site:
+    hosts = 1 if asked.link is None else asked.hosts or workers
+    if hosts > workers:
+        raise InputError(f"{hosts} hosts but {workers} workers: give at most --hosts {workers}")
+    host = [worker % hosts for worker in range(workers)]
+    machine = [0] * workers if asked.testbed else host
+    cores, threads = threads_for(1, None), threads_for(machine.count(0), asked.threads)
+    if asked.link is None:
+        return Site(machine, host, cores, threads)
+    rate = bits_per_second(asked.link)
+    return Site(machine, host, cores, threads, rate / 8, queue_bytes(rate))
+
+
+def _at_once(site: Site) -> int:
+    """Workers of a machine that compute together in a rehearsal: all where each has a clock of its own (`Rehearsing`),
+    so that they push each other out of the caches as they will; else as many as have cores."""
+    together = site.machine.count(0)
+    return together if site.threads == 1 else max(1, min(together, int(site.cores) // site.threads))
+
+
+def _outlook(entry: Entry, asked: PlanRequest, book: Book, site: Site, gauge: Gauge, limit: int | None) -> Outlook:
+    config = replace(asked.config, recipe=entry.recipe, options=entry.options)
+    policy = recipes.find(entry.recipe).policy(entry.options)
+    workers, together = len(site.machine), site.machine.count(0)
+    played = rehearse(book, config, policy, workers, site.threads, _at_once(site), asked.steps)
+    of_parts = zip(shares(book, workers), played, strict=True)
+    memory = [worker_memory(book, parts, round(GAPS * one.memory), gauge.memory) for parts, one in of_parts]
+    machine = fullest(memory, site.machine)
+    whole = [steps_of(one.trace) for one in played]
+    steady = [steadied(steps[PRELUDE:]) for steps in whole]
+    begun = replay([joined([*w[:PRELUDE], *s]) for w, s in zip(whole, steady, strict=True)], site, gauge)
+    crowded = max(1.0, together * site.threads / site.cores)
+    sent = [sum((one.sent[step] for one in played), Counter()) for step in range(PRELUDE + asked.steps)]
+    return Outlook(
+        entry.label,
+        entry.recipe,
+        entry.options,
+        {kind: sent[0][kind] for kind in KINDS},
+        {kind: mean(step[kind] for step in sent[PRELUDE:]) for kind in KINDS},
+        max(memory),
+        machine,
+        limit is None or machine <= limit,
+        max(mean(computing(step) for step in steps) for steps in steady) * crowded,
+        busiest(steady, site, gauge.bandwidth),
+        mean((times[-1] - times[PRELUDE]) / asked.steps for times in begun),
+    )

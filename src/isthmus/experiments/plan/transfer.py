@@ -1,0 +1,29 @@
+"""How long the links alone would need for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.experiments.plan.replay import Site
+from isthmus.experiments.plan.trace import Post, Trace
+
+
+def busiest(steps: Sequence[Sequence[Trace]], site: Site, loopback: float) -> float:
+    """Seconds per step of the busiest direction of a host's link; without links, of what a worker sends or receives.
+
+    ``steps[w]`` are the traced steps of worker w; `loopback` is what moves the bytes where there are no links.
+    """
+    workers = len(steps)
+    crossing = np.zeros((workers, workers))  # bytes from row to column, all steps
+    for source, traces in enumerate(steps):
+        for event in (event for step in traces for event in step):
+            if isinstance(event, Post):
+                crossing[source] += event.sizes
+    np.fill_diagonal(crossing, 0)
+    ends, rate = (range(workers), loopback) if site.link is None else (site.host, site.link)
+    belongs = np.equal.outer(np.unique(ends), np.array(ends)).astype(float)  # [hosts, workers]
+    between = belongs @ crossing @ belongs.T
+    np.fill_diagonal(between, 0)
+    return float(max(between.sum(0).max(), between.sum(1).max())) / rate / len(steps[0])

@@ -1,0 +1,1 @@
+"""Arrays and folders on disk: written whole or not at all, checksummed, memory-mapped."""

@@ -1,0 +1,63 @@
+"""A share of the inner neighbours, for the rows that are read: the layer before has fewer rows to make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.errors import InputError
+from isthmus.kernels import Csr
+from isthmus.sample.row_norms import SMALLEST, RowNorms
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.drawn import Pattern
+
+_SALT = 0x7A1
+FEW_NEEDED = 0.25  # of all rows; more of them have nearly all rows for neighbours, however few each
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    r"""Edge (i ← j) from an inner node to a row that is read is kept with probability p_ij and counts 1/p_ij times.
+
+    .. math:: p_{ij} = \min(1, c_i \|y_j\|), \qquad \sum_j p_{ij} = \max(rate \cdot |N_i|, \min(|N_i|, least))
+
+    with N_i the inner neighbours of i. Until sizes are known, p is the same for all of them. The edges of a node share
+    one random number: Z_i varies as if each had its own (the neighbours of i are independent still), but the row j has
+    to be made with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
+    """
+
+    rate: float = 0.1
+    least: int = 6
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise InputError(f"the share of neighbours in the last layer must be between 0 and 1, not {self.rate}")
+        if self.least < 0:
+            raise InputError(f"least counts neighbours: it must be at least 0, not {self.least}")
+
+    def draw(self, context: DrawContext, inner: Csr, rows: Tensor, step: int, row_norms: RowNorms | None) -> Pattern:
+        """Of the edges ``inner`` [m, n] to the rows (int64 [m]) those that are kept at a step."""
+        level, value = self._levels(inner, row_norms)
+        key, nodes = kernels.stream(context.seed, step, _SALT), context.whole.nodes
+        kept, weight, _ = kernels.draw_weighted(
+            key, inner, level, value, nodes[rows], nodes, coupled=True, dtype=context.dtype
+        )
+        return Pattern(kept, weight)
+
+    def _levels(self, inner: Csr, row_norms: RowNorms | None) -> tuple[Tensor, Tensor]:
+        """c [m] and ‖y‖ [n]."""
+        if row_norms is not None and self in row_norms.plans:
+            return row_norms.plans[self]
+        value = torch.ones(inner.num_cols, dtype=torch.float64)
+        if row_norms is not None and row_norms.inner:
+            value = torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
+        (value,) = kernels.floored(value, floor=SMALLEST)
+        count = inner.indptr.diff().double()
+        budget = torch.maximum(self.rate * count, count.clamp_max(self.least))
+        found = kernels.fill_levels(inner, None, value, None, budget), value
+        if row_norms is not None:
+            row_norms.plans[self] = found
+        return found

@@ -1,0 +1,96 @@
+"""Optimal boundary sampling: all inner edges, and the halo nodes that reduce the variance most for the rows fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Where
+from isthmus.errors import InputError
+from isthmus.kernels import Csr
+from isthmus.sample.row_norms import SMALLEST, RowNorms
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.shard import Shard
+
+_SALT = 0x0B5
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """Probabilities of my halo nodes, and those that the readers of my boundary rows have for them; float32."""
+
+    halo: list[Tensor]  # per owner
+    boundary: list[Tensor]  # per reader
+
+
+@dataclass(frozen=True)
+class OptimalBoundary:
+    r"""Halo node j is kept with probability q_j and counts 1/q_j times.
+
+    .. math:: q_j = \min\Bigl(1, c \sqrt{\textstyle\sum_i P_{ij}^2}\; \|H_j W\|\Bigr), \qquad \sum_j q_j = rate · h
+
+    That minimises Σ_i Var Z_i for the expected number of rows fetched. Readers tell owners their q when sizes are
+    refreshed; after that both ends draw the same rows, and no ids travel. Until sizes are known, q = rate.
+    """
+
+    rate: float = 0.1
+    refresh: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise InputError(f"rate is the share of rows kept: it must be between 0 and 1, not {self.rate}")
+        if self.refresh < 1:
+            raise InputError(f"refresh counts steps: it must be at least 1, not {self.refresh}")
+
+    def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard:
+        if self.rate == 1:
+            return context.whole
+        plan, whole, me = self.plan(context, row_norms), context.whole, context.transport.rank
+        owned = [whole.nodes[rows.long()] for rows in whole.links.send_rows]
+        read = whole.links.halo.split(whole.halo_nodes)
+        halo = [self._rows(context.seed, step, me, ids, q) for ids, q in zip(read, plan.halo, strict=True)]
+        sent = [self._rows(context.seed, step, r, ids, plan.boundary[r]) for r, ids in enumerate(owned)]
+        scale = [1 / q[rows.long()].double() for rows, q in zip(halo, plan.halo, strict=True)]
+        return context.with_rows(halo, sent, torch.cat(scale))
+
+    def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
+        return torch.cat(self.plan(context, row_norms).halo).double()
+
+    def plan(self, context: DrawContext, row_norms: RowNorms | None) -> Probabilities:
+        """The probabilities that follow from the sizes, at both ends of every link."""
+        links = context.whole.links
+        if row_norms is None or not row_norms.halo:
+            uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32)  # noqa: E731
+            return Probabilities(
+                [uniform(n) for n in links.halo_counts], [uniform(len(rows)) for rows in links.send_rows]
+            )
+        if self not in row_norms.plans:
+            halo = links.halo.split(self.probabilities(context.whole, row_norms).float()[:, None].contiguous())
+            boundary = [torch.empty(len(rows), 1) for rows in links.send_rows]
+            where = Where("probabilities", "backward", row_norms.since, "ids")
+            context.transport.exchange(halo, boundary, where).wait()
+            row_norms.plans[self] = Probabilities([q[:, 0] for q in halo], [q[:, 0] for q in boundary])
+        return row_norms.plans[self]
+
+    def probabilities(self, whole: Shard, row_norms: RowNorms) -> Tensor:
+        """q of every halo node, float64 [h]."""
+        square = torch.zeros(whole.num_halo, dtype=torch.float64)
+        for name, size in row_norms.halo.items():
+            target = whole.norm(name, torch.float64).target
+            squared = torch.ones(whole.num_inner, 1, dtype=torch.float64) if target is None else target[:, None] ** 2
+            square += size * kernels.aggregate(whole.halo_out, squared)[:, 0]
+        (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
+        one_row = Csr(torch.tensor([0, len(value)]), torch.arange(len(value), dtype=torch.int32), len(value))
+        budget = torch.tensor([self.rate * len(value)], dtype=torch.float64)
+        level = kernels.fill_levels(one_row, None, value, None, budget)
+        return (level * value).clamp_max(1.0)
+
+    def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
+        """Which of these nodes the reader draws, int32."""
+        key = kernels.stream(seed, step, _SALT, reader)
+        one_row = Csr(torch.tensor([0, len(ids)]), torch.arange(len(ids), dtype=torch.int32), len(ids))
+        kept = kernels.draw_edges(key, one_row, torch.zeros(1, dtype=torch.int64), ids, q.contiguous(), False)
+        return kept.nonzero().flatten().to(torch.int32)

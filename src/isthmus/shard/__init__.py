@@ -1,0 +1,10 @@
+"""The piece of the graph that one worker holds while it runs: edges, links to other workers, norms, subgraphs."""
+
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.drawn import Pattern
+from isthmus.shard.needed_rows import NeededRows
+from isthmus.shard.norm import Norm
+from isthmus.shard.row_subset import RowSubset
+from isthmus.shard.shard import Shard
+
+__all__ = ["DrawContext", "NeededRows", "Norm", "Pattern", "RowSubset", "Shard"]

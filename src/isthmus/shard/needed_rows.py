@@ -1,0 +1,86 @@
+"""The rows that are read after a pass, and what is next to them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Links
+from isthmus.kernels import Csr
+from isthmus.shard.draw_context import DrawContext
+from isthmus.shard.shard import Shard
+
+_SIZES = 32  # of `sources`: tensors that differ a little at every step leave gaps in memory
+
+
+class NeededRows:
+    """Of my n rows those that are read, ``rows`` int64 [m]; and of my h halo rows those with an edge to one of them.
+
+    An aggregation that makes these rows alone reads no other halo rows. The owners hear of it here, where all workers
+    meet; of the rows of a drawn graph both ends of a link then know which have to cross.
+    """
+
+    def __init__(self, context: DrawContext, rows: Tensor, drawn: bool, others: bool = False):
+        """``drawn``: links say which of the whole graph's rows theirs are, as those of drawn graphs do. ``others``: all
+        halo rows cross, whether they are read or not."""
+        whole, self.rows = context.whole, rows
+        towards = whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32))
+        asked = context.ask(towards, 0, "rows that are read")
+        links, self.halo = context.answered(asked), asked.read  # bool [h]
+        self.links = links if drawn else Links(links.send_rows, links.halo_counts)
+        self._sent = [
+            _flags(len(could), does)
+            for could, does in zip(whole.links.send_rows, links.send_positions or [], strict=True)
+        ]
+        self._asked_for = _flags(whole.num_inner, torch.cat([rows, *(sent.long() for sent in links.send_rows)]))
+        self._whole, self._halo_by_owner = whole, whole.links.halo.split(self.halo)
+        self._sources: tuple[Csr, Tensor] | None = None  # the last ones, and of which inner edges
+
+    def links_of(self, edges: Shard) -> Links:
+        """The links of a graph, the whole or a drawn one, without the rows that nobody reads."""
+        links = edges.links
+        if links.send_positions is None or links.halo_positions is None:
+            return self.links
+        if edges.near_links is None:
+            halo = [near[at.long()] for near, at in zip(self._halo_by_owner, links.halo_positions, strict=True)]
+            sent = [near[at.long()] for near, at in zip(self._sent, links.send_positions, strict=True)]
+            edges.near_links = Links(
+                [rows[kept] for rows, kept in zip(links.send_rows, sent, strict=True)],
+                [int(kept.sum()) for kept in halo],
+                [places[kept] for places, kept in zip(links.send_positions, sent, strict=True)],
+                [places[kept] for places, kept in zip(links.halo_positions, halo, strict=True)],
+            )
+        return edges.near_links
+
+    def halo_of(self, edges: Shard) -> Tensor:
+        """Which of a graph's halo rows are read, bool [its h]."""
+        return self.halo if edges.picked is None else self.halo[edges.picked]
+
+    @cached_property
+    def inner(self) -> Csr:
+        """The whole graph's inner edges to `rows`, [m, n]."""
+        return kernels.select_rows(self._whole.inner, self.rows.to(torch.int32))
+
+    def sources(self, edges: Shard, thinned: Csr | None) -> Tensor:
+        """The inner rows, int64, that edges to `rows` come from, or that are read as they are by anybody.
+
+        The edges are those of a graph, or ``thinned`` [m, n]. The same tensor, if they are the same as last time.
+        """
+        inner = edges.inner if thinned is None else thinned
+        if self._sources is None or self._sources[0] is not inner:
+            read = self._asked_for.clone()
+            towards = thinned or kernels.select_rows(inner, self.rows.to(torch.int32))
+            read[towards.indices.long()] = True
+            lacking = -int(read.sum()) % -(-len(read) // _SIZES)
+            read[(~read).nonzero().flatten()[:lacking]] = True
+            self._sources = inner, read.nonzero().flatten()
+        return self._sources[1]
+
+
+def _flags(count: int, rows: Tensor) -> Tensor:
+    flags = torch.zeros(count, dtype=torch.bool)
+    flags[rows.long()] = True
+    return flags

@@ -1,0 +1,99 @@
+"""The same edges, towards some of the rows only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.kernels import Csr
+from isthmus.shard.drawn import Pattern
+from isthmus.shard.needed_rows import NeededRows
+from isthmus.shard.norm import Norm
+from isthmus.shard.shard import Shard
+
+
+class RowSubset(Shard):
+    """Of an aggregation's n rows the m that are asked for: m × n inner edges, m × h from halo nodes; the same links.
+
+    Self loops are edges among others here: row r of the result is not row r of what is read. With ``near``, halo nodes
+    that none of its rows reads are left out, and do not cross either.
+    """
+
+    def __init__(
+        self,
+        edges: Shard,
+        rows: Tensor,
+        with_self: bool,
+        like: RowSubset | None = None,
+        near: NeededRows | None = None,
+        thinned: Pattern | None = None,
+    ):
+        """``rows`` int64 [m]. ``like``: another with the same inner edges, parted already. ``thinned`` [m, n]: inner
+        edges to be taken instead of the graph's."""
+        if like:
+            inner = Pattern(like.inner)
+        else:
+            inner = _looped(thinned or _taken(edges.inner, edges.inner_weight, rows), rows if with_self else None)
+        halo = _taken(edges.halo, edges.halo_weight, rows)
+        self.rows, self._of, self._about = rows, edges, (with_self, near, thinned)
+        self._kept = None if near is None else near.halo_of(edges)
+        super().__init__(
+            inner=inner.csr,
+            halo=halo.csr if self._kept is None else _renumbered(halo.csr, self._kept),
+            links=edges.links if near is None else near.links_of(edges),
+            nodes=edges.nodes,
+            halo_nodes=edges.halo_nodes if self._kept is None else edges.halo_nodes[self._kept],
+            degree=edges.degree,
+            halo_degree=edges.halo_degree if self._kept is None else edges.halo_degree[self._kept],
+            symmetric=False,
+        )
+        if like:
+            self.inner_out = like.inner_out
+        elif inner.weight is not None:
+            turned, self.inner_weight = inner.turned(), inner.weight
+            self.inner_out, self.inner_out_weight = turned.csr, turned.weight
+        if halo.weight is not None:
+            turned, self.halo_weight = Pattern(self.halo, halo.weight).turned(), halo.weight
+            self.halo_out, self.halo_out_weight = turned.csr, turned.weight
+
+    def is_of(self, edges: Shard, rows: Tensor, *about: object) -> bool:
+        """Whether it was made of just these (`with_self`, `near`, `thinned`)."""
+        return edges is self._of and rows is self.rows and all(a is b for a, b in zip(about, self._about, strict=True))
+
+    def norm(self, name: str, dtype: torch.dtype) -> Norm:
+        if (name, dtype) not in self._norms:
+            norm = self._of.norm(name, dtype)
+            target = None if norm.target is None else norm.target[self.rows]
+            halo = norm.halo if norm.halo is None or self._kept is None else norm.halo[self._kept]
+            self._norms[name, dtype] = replace(norm, target=target, halo=halo, add_self=False)
+        return self._norms[name, dtype]
+
+
+def _renumbered(csr: Csr, kept: Tensor) -> Csr:
+    """The pattern with the columns that are kept; edges come from no others."""
+    number = kept.cumsum(0, dtype=torch.int32) - 1
+    return Csr(csr.indptr, number[csr.indices.long()], int(kept.sum()))
+
+
+def _taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
+    """Some rows of a pattern."""
+    if weight is None:
+        return Pattern(kernels.select_rows(csr, rows.to(torch.int32)))
+    parted, at = csr.take(rows)
+    return Pattern(parted, weight[at])
+
+
+def _looped(pattern: Pattern, rows: Tensor | None) -> Pattern:
+    """The pattern with a self loop in front of each row, which counts one; None: without."""
+    if rows is None:
+        return pattern
+    looped = pattern.csr.after(rows)
+    if pattern.weight is None:
+        return Pattern(looped)
+    weights, loops = pattern.weight.new_ones(looped.num_edges), torch.zeros(looped.num_edges, dtype=torch.bool)
+    loops[looped.indptr[:-1]] = True
+    weights[~loops] = pattern.weight
+    return Pattern(looped, weights)

@@ -1,0 +1,170 @@
+"""The edges of the graph that a step trains on, and the rows that cross for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Links, Transport, Where
+from isthmus.kernels import Csr
+from isthmus.shard.norm import Norm
+
+EdgeAttr = tuple[Tensor, Tensor] | Callable[[], tuple[Tensor, Tensor]] | None  # made when first read, if callable
+
+
+class Shard:
+    """One worker's edges: n × n between inner nodes, n × h from halo nodes; and the links that bring the halo rows.
+
+    The whole graph is one of these; a sampler makes others of it, with fewer edges or halo nodes that count for more.
+    Aggregations are in two halves, so that the inner one can run while halo rows are under way.
+    """
+
+    def __init__(
+        self,
+        inner: Csr,
+        halo: Csr,
+        links: Links,
+        nodes: Tensor,  # int64 [n], original ids
+        halo_nodes: Tensor,  # int64 [h]
+        degree: Tensor,  # [n], in the whole graph
+        halo_degree: Tensor,  # [h]
+        symmetric: bool,  # the inner edges are their own transpose
+        edge_attr: EdgeAttr = None,  # of the inner and of the halo edges
+    ):
+        self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
+        self.nodes, self.halo_nodes = nodes, halo_nodes
+        self.degree, self.halo_degree, self.edge_attributes = degree, halo_degree, edge_attr
+        # What an edge counts, in each pattern and its transpose; None: one.
+        self.inner_weight: Tensor | None = None
+        self.halo_weight: Tensor | None = None
+        self.inner_out_weight: Tensor | None = None
+        self.halo_out_weight: Tensor | None = None
+        self._norms: dict[tuple[str, torch.dtype], Norm] = {}
+        self._totals: tuple[int, int] | None = None
+        self.near_links: Links | None = None  # of the rows that are read (`NeededRows`), once somebody asked for them
+
+    @property
+    def num_inner(self) -> int:
+        return self.inner.num_rows
+
+    @property
+    def num_halo(self) -> int:
+        return self.halo.num_cols
+
+    def norm(self, name: str, dtype: torch.dtype) -> Norm:
+        if (name, dtype) not in self._norms:
+            self._norms[name, dtype] = Norm.of(name, self.degree, self.halo_degree, dtype)
+        return self._norms[name, dtype]
+
+    @property
+    def picked(self) -> Tensor | None:
+        """The halo nodes here, int64, as the whole graph numbers them; None: all."""
+        return None
+
+    def totals(self, transport: Transport) -> tuple[int, int]:
+        """Edges between parts, and edges in all, over all workers."""
+        if self._totals is None:
+            counts = torch.tensor([self.halo.num_edges, self.halo.num_edges + self.inner.num_edges])
+            cut, edges = transport.all_reduce(counts, Where("edges", "reduce", 0, "ids")).tolist()
+            self._totals = cut, edges
+        return self._totals
+
+    # P [X; X_halo] and its transpose, each in two halves
+
+    def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
+        """target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
+        return kernels.aggregate(
+            self.inner,
+            x,
+            add_self=norm.add_self,
+            col_scale=norm.source,
+            row_scale=norm.target,
+            edge_weight=self.inner_weight,
+            dtype=dtype,
+        )
+
+    def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
+        """out += target · A_halo halo · X_halo."""
+        kernels.aggregate(
+            self.halo_in,
+            x,
+            out,
+            accumulate=True,
+            col_scale=norm.halo,
+            row_scale=norm.target,
+            edge_weight=self.halo_weight,
+        )
+
+    def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
+        """The transpose of `aggregate_inner`, [n, F]."""
+        return kernels.aggregate(
+            self.inner_out,
+            grad,
+            add_self=norm.add_self,
+            col_scale=norm.target,
+            row_scale=norm.source,
+            edge_weight=self.inner_out_weight,
+            dtype=dtype,
+        )
+
+    def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:
+        """The transpose of `aggregate_halo`: out [h, F] is overwritten."""
+        kernels.aggregate(
+            self.halo_out,
+            grad,
+            out,
+            col_scale=norm.target,
+            row_scale=norm.halo,
+            edge_weight=self.halo_out_weight,
+        )
+
+    # Patterns derived from the two, made when first needed
+
+    @cached_property
+    def halo_in(self) -> Csr:
+        """The halo edges without the many rows that read no halo."""
+        return self.halo.compact()
+
+    @cached_property
+    def inner_out(self) -> Csr:
+        """Transpose of the inner edges; for a symmetric graph that is the same pattern."""
+        return self.inner if self.symmetric else kernels.transpose(self.inner)[0]
+
+    @cached_property
+    def halo_out(self) -> Csr:
+        """Transpose of the halo edges: h × n."""
+        return kernels.transpose(self.halo)[0]
+
+    @cached_property
+    def full(self) -> Csr:
+        """Inner and halo edges in one pattern, n × (n + h); halo columns come after inner ones."""
+        cols = torch.cat([self.inner.indices, self.halo.indices + self.num_inner])
+        indptr = self.inner.indptr + self.halo.indptr
+        return Csr(indptr, cols[self._full_order], self.num_inner + self.num_halo)
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        return torch.stack([self.full.indices.long(), self.full.edge_rows])
+
+    @cached_property
+    def edge_attr(self) -> Tensor | None:
+        return None if self.edge_attributes is None else torch.cat(self.attributes())[self._full_order]
+
+    def attributes(self) -> tuple[Tensor, Tensor]:
+        """Of the inner and of the halo edges, where there are any."""
+        assert self.edge_attributes is not None, "this graph has no edge attributes"
+        return self.edge_attributes() if callable(self.edge_attributes) else self.edge_attributes
+
+    @property
+    def _full_order(self) -> Tensor:
+        return torch.argsort(torch.cat([self.inner.edge_rows, self.halo.edge_rows]), stable=True)
+
+    @cached_property
+    def attention_pattern(self) -> tuple[Csr, tuple[Csr, Tensor]]:
+        """`full` with a self loop in front of every row, and its transpose."""
+        pattern = self.full.after(torch.arange(self.num_inner))
+        return pattern, kernels.transpose(pattern)
