@@ -1,8 +1,17 @@
 """The ways a run may end before its time, each with a message that says what to do."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """What the user gave is wrong: one line that says what and how to mend it. Exit status 2."""
+
+    def __init__(self, message: str = ""):
+        # What stands in a file may be quoted in it: no second line, and nothing that a terminal would obey.
+        super().__init__("".join(c if c.isprintable() else " " for c in str(message)))
 
 
 class WorkerError(RuntimeError):
@@ -19,3 +28,21 @@ class Stopped(Exception):
     def __init__(self, message: str, status: int):
         super().__init__(message)
         self.status = status
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Say in one line that memory did not suffice for ``what``, whoever it was that asked for it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):  # torch's own words
+            raise
+        raise InputError(
+            f"there is not enough memory for {what} ({_first_line(error)}): make it smaller, cut it into more parts, or "
+            "take a machine with more"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].rpartition("] ")[2] or "out of memory"

@@ -13,6 +13,11 @@ from isthmus.graph.graph import SparseRows
 ROWS = 1 << 16  # rows looked at in one go, so that no check doubles the memory
 
 
+def most_classes(nodes: int) -> int:
+    """Return how many classes a graph of so many nodes may have: more are a slip, and would fill the memory."""
+    return max(nodes, 1 << 16)
+
+
 @contextmanager
 def named(name: str) -> Iterator[None]:
     """Put the name of the input before the message of a failed check."""

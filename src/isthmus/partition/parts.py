@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import sealed
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.adjacency import row_chunks, take_rows
@@ -98,7 +99,7 @@ def write_parts(
             quality=quality(parts, sent, {name: np.stack([s[name] for s in splits]) for name in splits[0]}),
             parts=tuple(parts),
         )
-        _write_json(folder / "book.json", {"format": FORMAT, "version": VERSION, **book.as_dict()})
+        _write_json(folder / "book.json", sealed({"format": FORMAT, "version": VERSION, **book.as_dict()}))
     return Book.read(target)
 
 

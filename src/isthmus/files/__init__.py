@@ -1,0 +1,27 @@
+"""Files that somebody else may have written: opened, read and checked so that nothing in them can do harm."""
+
+from isthmus.files.json_file import parse_json, read_json
+from isthmus.files.limits import check_unpacked, unpacked_limit
+from isthmus.files.npy import Header, array_errors, map_array, read_array, read_header
+from isthmus.files.regular import is_plain_name, open_regular, sha256, unreadable
+from isthmus.files.schema import read_as
+from isthmus.files.seal import check_seal, sealed
+
+__all__ = [
+    "Header",
+    "array_errors",
+    "check_seal",
+    "check_unpacked",
+    "is_plain_name",
+    "map_array",
+    "open_regular",
+    "parse_json",
+    "read_array",
+    "read_as",
+    "read_header",
+    "read_json",
+    "sealed",
+    "sha256",
+    "unpacked_limit",
+    "unreadable",
+]
