@@ -39,8 +39,8 @@ def enough_memory(what: str) -> Iterator[None]:
         if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):  # torch's own words
             raise
         raise InputError(
-            f"there is not enough memory for {what} ({_first_line(error)}): make it smaller, cut it into more parts, or "
-            "take a machine with more"
+            f"there is not enough memory for {what} ({_first_line(error)}): make it smaller, cut it into more parts, "
+            "or take a machine with more"
         ) from error
 
 

@@ -15,8 +15,10 @@ from isthmus.api.joining import joined
 from isthmus.api.options import Settings, settings
 from isthmus.api.source import cutter
 from isthmus.comm import Transport, Where
+from isthmus.console import note
 from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.checkpoint import Progress
+from isthmus.engine.notes import ignored_weights
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
@@ -155,6 +157,9 @@ class Worker:
         value = loss.detach() * share if mine else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph, Stop())
         self.steps += 1
+        ignored = ignored_weights(self.book, self.graph, type(model).__name__)
+        if ignored and self.steps == 1 and self.rank == 0:
+            note(ignored)
         self.graph.begin(self.steps)
         return total
 
@@ -190,7 +195,8 @@ class Worker:
             return 0
         progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
         if not self.graph.policy.stateless and before == self.size:
-            self.graph.restore(checkpoint.restore_worker(run, step, self.rank))
+            with checkpoint.fitting(run):
+                self.graph.restore(checkpoint.restore_worker(run, step, self.rank))
         self.steps = progress.step
         self.graph.begin(self.steps)
         return self.steps

@@ -18,6 +18,7 @@ from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.notes import ignored_weights
 from isthmus.engine.record import (
     KINDS,
     Record,
@@ -27,9 +28,9 @@ from isthmus.engine.record import (
     memory_peak_bytes,
     over_workers,
     probed_errors,
-    steps_told,
     without_nan,
 )
+from isthmus.engine.run_files import steps_told
 from isthmus.engine.setup import set_up
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
@@ -154,7 +155,8 @@ class _Run:
             )
         stateful = not self.graph.policy.stateless
         if before == size and stateful:
-            self.graph.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
+            with checkpoint.fitting(self.out):
+                self.graph.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
         if before != size and first:
             held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
             self.note(
@@ -177,6 +179,9 @@ class _Run:
             self.done += 1
             self.total.add(ledger)
             progress.step += 1
+            ignored = ignored_weights(self.book, self.graph, type(self.model).__name__)
+            if ignored and progress.step == 1 and self.transport.rank == 0:
+                self.note(ignored)
             if not math.isfinite(loss):
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}

@@ -4,13 +4,14 @@ from isthmus.files.json_file import parse_json, read_json
 from isthmus.files.limits import check_unpacked, unpacked_limit
 from isthmus.files.npy import Header, array_errors, map_array, read_array, read_header
 from isthmus.files.regular import is_plain_name, open_regular, sha256, unreadable
-from isthmus.files.schema import read_as
+from isthmus.files.schema import check_types, read_as
 from isthmus.files.seal import check_seal, sealed
 
 __all__ = [
     "Header",
     "array_errors",
     "check_seal",
+    "check_types",
     "check_unpacked",
     "is_plain_name",
     "map_array",

@@ -15,7 +15,7 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def unpacked_limit(packed: int) -> int:
-    """Return the most bytes that a file of ``packed`` bytes may unpack to: $ISTHMUS_MAX_UNPACKED, or by its own size."""
+    """Return how many bytes a file of ``packed`` bytes may unpack to: $ISTHMUS_MAX_UNPACKED, or by its own size."""
     given = os.environ.get(VARIABLE)
     if given is None:
         return max(ALWAYS, TIMES * packed)

@@ -7,15 +7,15 @@ import hashlib
 import os
 import resource
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from isthmus.errors import InputError
 
 CHECK = "check the path and its permissions"
 
 
-def open_regular(path: Path, remedy: str = CHECK) -> BinaryIO:
+def open_regular(path: Path, remedy: str = CHECK) -> BufferedReader:
     """Open a file for reading. What is no ordinary file is refused without waiting for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

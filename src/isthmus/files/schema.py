@@ -1,7 +1,7 @@
 """Values of a json file, checked against the annotations of a dataclass: one checker for every file that we read.
 
-What a file holds is described once, by the dataclass that it becomes. A value of another type is refused by the name of its
-field, so that nothing downstream meets a list where it expects a number.
+What a file holds is described once, by the dataclass that it becomes. A value of another type is refused by the name of
+its field, so that nothing downstream meets a list where it expects a number.
 """
 
 from __future__ import annotations
@@ -37,29 +37,37 @@ def read_as(kind: type[T], content: Any, where: str, remedy: str) -> T:
         remedy: what to do about a damaged one.
     """
     try:
-        return conform(content, kind)
+        return _conform(content, kind, "", True)
     except _Wrong as error:
         raise InputError(f"{where} is damaged ({error}): {remedy}") from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def conform(value: Any, kind: Any, name: str = "") -> Any:
-    """Return the value as an instance of an annotation; raise if it is of another type."""
+def check_types(kind: type, content: Any, where: str, remedy: str) -> None:
+    """Refuse values of another type than the dataclass says; whether all are there and make sense is not asked."""
+    try:
+        _conform(content, kind, "", False)
+    except _Wrong as error:
+        raise InputError(f"{where} is damaged ({error}): {remedy}") from None
+
+
+def _conform(value: Any, kind: Any, name: str, make: bool) -> Any:
+    """Return the value as an instance of an annotation; with ``make`` dataclasses are made, too."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return value
     if origin in (Union, types.UnionType):
-        return _one_of(value, arguments, name)
+        return _one_of(value, arguments, name, make)
     if is_dataclass(kind):
-        return _dataclass(value, kind, name)
+        return _dataclass(value, kind, name, make)
     if is_typeddict(kind):
         hints = _hints(kind)
-        return {field: conform(_item(value, field, name), hint, _path(name, field)) for field, hint in hints.items()}
+        return {f: _conform(_item(value, f, name), hint, _path(name, f), make) for f, hint in hints.items()}
     if kind is dict or origin in (dict, Mapping):
-        return _mapping(value, arguments[1] if arguments else Any, name)
+        return _mapping(value, arguments[1] if arguments else Any, name, make)
     if kind in (list, tuple) or origin in (list, tuple, Sequence):
-        return _sequence(value, origin or kind, arguments[0] if arguments else Any, name)
+        return _sequence(value, origin or kind, arguments[0] if arguments else Any, name, make)
     return _plain(value, kind, name)
 
 
@@ -73,35 +81,36 @@ def _plain(value: Any, kind: type, name: str) -> Any:
     return Path(value) if kind is Path else value
 
 
-def _one_of(value: Any, kinds: Sequence[Any], name: str) -> Any:
+def _one_of(value: Any, kinds: Sequence[Any], name: str, make: bool) -> Any:
     wrong = None
     for kind in kinds:
         try:
-            return conform(value, kind, name)
+            return _conform(value, kind, name, make)
         except _Wrong as error:
             wrong = wrong if wrong is not None and kind is type(None) else error
     assert wrong is not None
     raise wrong
 
 
-def _dataclass(value: Any, kind: Any, name: str) -> Any:
+def _dataclass(value: Any, kind: Any, name: str, make: bool) -> Any:
     hints, given = _hints(kind), {}
     for field in fields(kind):
-        if field.init and (_is_there(value, field.name, name) or _is_needed(field)):
-            given[field.name] = conform(_item(value, field.name, name), hints[field.name], _path(name, field.name))
-    return kind(**given)
+        if field.init and (_is_there(value, field.name, name) or (make and _is_needed(field))):
+            item = _item(value, field.name, name)
+            given[field.name] = _conform(item, hints[field.name], _path(name, field.name), make)
+    return kind(**given) if make else given
 
 
-def _mapping(value: Any, kind: Any, name: str) -> dict[str, Any]:
+def _mapping(value: Any, kind: Any, name: str, make: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _Wrong(name, f"is {_shown(value)}, not a json object")
-    return {key: conform(one, kind, _path(name, key)) for key, one in value.items()}
+    return {key: _conform(one, kind, _path(name, key), make) for key, one in value.items()}
 
 
-def _sequence(value: Any, made: Any, kind: Any, name: str) -> list[Any] | tuple[Any, ...]:
+def _sequence(value: Any, made: Any, kind: Any, name: str, make: bool) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise _Wrong(name, f"is {_shown(value)}, not a list")
-    items = [conform(one, kind, f"{name}[{place}]") for place, one in enumerate(value)]
+    items = [_conform(one, kind, f"{name}[{place}]", make) for place, one in enumerate(value)]
     return tuple(items) if made is tuple else items
 
 
@@ -130,7 +139,7 @@ def _shown(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 40 else f"{text[:40]}…"
-    return {list: "a list", dict: "a json object"}.get(type(value), type(value).__name__)
+    return "a list" if isinstance(value, list) else "a json object"
 
 
 @cache

@@ -174,7 +174,7 @@ def _about(folder: Path) -> About:
     if about.version > VERSION:
         raise InputError(f"{folder} has format version {about.version}, newer than {VERSION}: update isthmus")
     check_seal(content, path, _AGAIN)
-    sizes = 0 < about.nodes < 2**31 and 0 <= about.edges and 0 <= about.features < 2**31 and 0 < about.splits
+    sizes = 0 < about.nodes < 2**31 and about.edges >= 0 and 0 <= about.features < 2**31 and about.splits > 0
     known = set(about.arrays) <= NAMES and len(set(about.arrays)) == len(about.arrays)
     if not sizes or not known or not 0 < about.num_classes <= most_classes(about.nodes):
         raise InputError(f"{path} is damaged (sizes that no graph has, or arrays that are unknown): {_AGAIN}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import check_unpacked, open_regular
 from isthmus.graph.raw import RawGraph
 from isthmus.graph.text import read_header, read_matrix, read_words
 
@@ -90,6 +91,7 @@ def open_table(folder: Path, stem: str) -> Table:
     """folder/stem.parquet or folder/stem.csv."""
     parquet = folder / f"{stem}.parquet"
     if parquet.exists():
+        open_regular(parquet).close()
         return _parquet(parquet)
     for path in (folder / f"{stem}.csv", folder / f"{stem}.csv.gz"):
         if path.exists():
@@ -127,6 +129,10 @@ def _parquet(path: Path) -> Table:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError):
         raise InputError(f"{path} is not a whole Parquet file: copy or write it again") from None
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise InputError(f"{path} names a column twice: rename one of {', '.join(names)}")
+    check_unpacked(path, path.stat().st_size, 8 * file.metadata.num_rows * len(names))
 
     def column(name: str) -> pa.Array:
         try:
@@ -167,7 +173,7 @@ def _parquet(path: Path) -> Table:
     def words(name: str) -> np.ndarray:
         return np.array([_word(value) for value in column(name).to_pylist()], dtype=str)
 
-    return Table(path, file.schema_arrow.names, numbers, keys, words)
+    return Table(path, names, numbers, keys, words)
 
 
 def _word(value: object) -> str:

@@ -1,7 +1,7 @@
 """The book of a parts folder: who owns what, whether it is intact; and the parts themselves, memory-mapped.
 
-Every array comes through `Book.array`, which compares its sha256 with the book's once, and every part through `Book.part`,
-which checks once that its indices lead somewhere: so no command reads what is damaged.
+Every array comes through `Book.array`, which compares its sha256 with the book's once, and every part through
+`Book.part`, which checks once that its indices lead somewhere: so no command reads what is damaged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from isthmus.files import check_seal, map_array, read_as, read_json, sha256
 from isthmus.graph.check import most_classes
 from isthmus.graph.graph import SparseRows
 from isthmus.partition.check import NAMES, check_part
+from isthmus.partition.files import FileEntry
 from isthmus.partition.quality import Quality
 
 FORMAT = "isthmus-parts"
@@ -38,13 +39,6 @@ def _isthmus_version() -> str:
         return metadata.version("isthmus")
     except metadata.PackageNotFoundError:
         return "source"
-
-
-class FileEntry(TypedDict):
-    """What the book says of one file."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)

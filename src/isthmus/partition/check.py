@@ -52,7 +52,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         "degree": (("int32",), (n,)),
         "halo_degree": (("int32",), (h,)),
         "y": (("uint8",), (n, book.classes)) if book.multilabel else (("int64",), (n,)),
-        **{name: (("bool",), (n, book.splits)) for name in MASKS},
+        **dict.fromkeys(MASKS, (("bool",), (n, book.splits))),
         **{f"{side}_indptr": (("int64",), (n + 1,)) for side in edges},
         **{f"{side}_indices": (("int32",), (count,)) for side, count in edges.items()},
     }

@@ -17,7 +17,7 @@ from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.adjacency import row_chunks, take_rows
 from isthmus.partition.book import FORMAT, VERSION, Book, PartInfo, is_parts_folder
-from isthmus.partition.files import ArrayFile, folder_at_once
+from isthmus.partition.files import ArrayFile, FileEntry, folder_at_once
 from isthmus.partition.quality import quality
 
 CHUNK_BYTES = 64 << 20  # of rows of x copied at a time
@@ -129,7 +129,7 @@ def _rows_of(graph: Graph, labels: Relabelling, k: int) -> Iterator[tuple[int, n
 def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int, folder: Path) -> PartInfo:
     first, last = int(labels.ranges[k]), int(labels.ranges[k + 1])
     nodes, border = labels.old[first:last], borders[k]
-    files: dict[str, dict[str, Any]] = {}
+    files: dict[str, FileEntry] = {}
 
     def put(name: str, array: np.ndarray, dtype: Any) -> None:
         file = ArrayFile(folder / f"{name}.npy", dtype, array.shape)
@@ -166,7 +166,7 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
     )
 
 
-def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, dict[str, Any]]:
+def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, FileEntry]:
     """Both CSRs of part k, columns ascending in each row; edge attributes in the same order."""
     first, last = labels.ranges[k], labels.ranges[k + 1]
     attributes = graph.edge_attr
@@ -201,7 +201,7 @@ def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, fold
     return {f"{name}.npy": file.close() for name, file in files.items()}
 
 
-def _write_features(x: np.ndarray | SparseRows, nodes: np.ndarray, folder: Path) -> dict[str, dict[str, Any]]:
+def _write_features(x: np.ndarray | SparseRows, nodes: np.ndarray, folder: Path) -> dict[str, FileEntry]:
     if isinstance(x, SparseRows):
         lengths = x.indptr[nodes + 1] - x.indptr[nodes]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
