@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+LONGEST = 1000  # characters of a message, whatever it quotes
+
+
 class InputError(ValueError):
     """What the user gave is wrong: one line that says what and how to mend it. Exit status 2."""
 
     def __init__(self, message: str = ""):
         # What stands in a file may be quoted in it: no second line, and nothing that a terminal would obey.
-        super().__init__("".join(c if c.isprintable() else " " for c in str(message)))
+        text = "".join(c if c.isprintable() else " " for c in str(message))
+        super().__init__(text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 3 :]}")
 
 
 class WorkerError(RuntimeError):

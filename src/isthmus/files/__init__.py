@@ -3,7 +3,7 @@
 from isthmus.files.json_file import parse_json, read_json
 from isthmus.files.limits import check_unpacked, unpacked_limit
 from isthmus.files.npy import Header, array_errors, map_array, read_array, read_header
-from isthmus.files.regular import is_plain_name, open_regular, sha256, unreadable
+from isthmus.files.regular import is_plain_name, open_regular, os_error_line, sha256, unreadable
 from isthmus.files.schema import check_types, read_as
 from isthmus.files.seal import check_seal, sealed
 
@@ -16,6 +16,7 @@ __all__ = [
     "is_plain_name",
     "map_array",
     "open_regular",
+    "os_error_line",
     "parse_json",
     "read_array",
     "read_as",

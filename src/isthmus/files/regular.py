@@ -38,6 +38,13 @@ def unreadable(path: Path | str, error: Exception, remedy: str = CHECK) -> Input
     return InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): {remedy}")
 
 
+def os_error_line(error: OSError) -> str:
+    """Describe an error of the system that nobody expected, in one line with what to do."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return str(unreadable(str(error.filename or "another file"), error))
+    return f"{error}: check that path, its permissions and the free space"
+
+
 def is_plain_name(name: str) -> bool:
     """Return whether a name that a file gives is that of a file beside it, and leads nowhere else."""
     return name not in ("", ".", "..") and "\0" not in name and Path(name).name == name

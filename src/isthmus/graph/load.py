@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import InputError, enough_memory
+from isthmus.files import unreadable
 from isthmus.graph.blocks import Progress
 from isthmus.graph.folder import is_graph_folder, open_graph
 from isthmus.graph.graph import Graph
@@ -36,8 +37,12 @@ def load(source: Any, *, undirected: bool = False, directed: bool = False, progr
     """
     if isinstance(source, Graph):
         return _as_it_is(source, undirected)
-    with enough_memory(source if isinstance(source, str) else "this graph"):
-        return _load(source, undirected, directed, progress)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else "this graph"
+    try:
+        with enough_memory(name):
+            return _load(source, undirected, directed, progress)
+    except OSError as error:
+        raise unreadable(name, error) from error
 
 
 def _load(source: Any, undirected: bool, directed: bool, progress: Progress | None) -> Graph:

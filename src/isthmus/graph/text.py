@@ -118,9 +118,11 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, list[str]]]:
 def _parse(
     path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
 ) -> np.ndarray:
+    # Numpy's reader of whole numbers looks letters up in a table that ends after ASCII, and may crash beyond.
+    plain = [line if line.isascii() else line.encode("ascii", "replace").decode() for line in lines]
     try:
         block: np.ndarray = np.loadtxt(
-            lines, dtype, delimiter=",", comments=None, quotechar='"', usecols=columns, ndmin=2
+            plain, dtype, delimiter=",", comments=None, quotechar='"', usecols=columns, ndmin=2
         )
         if len(block) == len(lines):
             return block

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import InputError
-from isthmus.files import check_seal, map_array, read_as, read_json, sha256
+from isthmus.files import check_seal, map_array, read_as, read_json, sha256, unreadable
 from isthmus.graph.check import most_classes
 from isthmus.graph.graph import SparseRows
 from isthmus.partition.check import NAMES, check_part
@@ -256,9 +256,16 @@ def is_parts_folder(folder: str | os.PathLike[str]) -> bool:
 
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / "book.json"
-    if not path.is_file():
-        what = "is not a parts folder (no book.json)" if folder.exists() else "does not exist, a parts folder is needed"
-        raise InputError(f"{folder} {what}: {MAKE}")
+    try:
+        if not path.is_file():
+            what = (
+                "is not a parts folder (no book.json)"
+                if folder.exists()
+                else "does not exist, a parts folder is needed"
+            )
+            raise InputError(f"{folder} {what}: {MAKE}")
+    except OSError as error:  # a name that is too long, say
+        raise unreadable(folder, error, MAKE) from error
     content = read_json(path, _AGAIN)
     if not isinstance(content, dict):
         raise InputError(f"{path} does not hold a book: {_AGAIN}")
