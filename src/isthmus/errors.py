@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 LONGEST = 1000  # characters of a message, whatever it quotes
+NO_ROOM = ("can't allocate memory", "Storage size calculation overflowed")  # torch's own words
 
 
 class InputError(ValueError):
@@ -40,7 +40,7 @@ def enough_memory(what: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):  # torch's own words
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_ROOM):
             raise
         raise InputError(
             f"there is not enough memory for {what} ({_first_line(error)}): make it smaller, cut it into more parts, "

@@ -26,7 +26,6 @@ from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.views import Views
 from isthmus.errors import InputError
 from isthmus.nn import distribute
-from isthmus.partition import shares
 
 T = TypeVar("T")
 
@@ -104,7 +103,6 @@ class Worker:
         try:
             self._metric = metric or default_metric(self.book.multilabel)
             check_metric(self._metric, self.book.multilabel, self.book.classes)
-            self.book.verify_checksums(shares(self.book, self.size)[self.rank])
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:
             self.close()

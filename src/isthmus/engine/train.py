@@ -38,7 +38,7 @@ from isthmus.engine.task import check_metric, default_metric
 from isthmus.engine.trained import class_name
 from isthmus.errors import InputError, Stopped
 from isthmus.local import LocalGraph, Policy
-from isthmus.partition import Book, shares
+from isthmus.partition import Book
 
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
@@ -73,10 +73,8 @@ def train(
     with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at the end of their
     step and raise `Stopped`.
     """
-    parts = shares(book, transport.size)[transport.rank]
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
-    book.verify_checksums(parts)
     views, model, optimizer = set_up(book, config, policy or Policy(), transport, model)
     run = _Run(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from isthmus.engine import checkpoint
 from isthmus.engine.config import DTYPES, TrainConfig
 from isthmus.engine.run_files import RunFacts
-from isthmus.errors import InputError
+from isthmus.errors import InputError, enough_memory
 from isthmus.files import read_as, read_json
 from isthmus.nn import own_model
 from isthmus.nn.models import MODELS, ModelConfig
@@ -93,7 +93,8 @@ class Trained:
         """The model that the config describes, or the caller's own, with the best weights; see `shape`."""
         if own is None:
             shape, dtype = self.shape(named, trust), DTYPES[self.config.dtype]
-            own = shape.build(book.features, book.classes, self.config.seed, dtype)
+            with enough_memory(f"the model of {self.folder}"):
+                own = shape.build(book.features, book.classes, self.config.seed, dtype)
             if self.model_class != class_name(own):
                 raise InputError(
                     f"{self.folder} was trained with another model ({self.model_class}) than {shape.model} makes "

@@ -90,9 +90,9 @@ def read_pyg(name: str, roots: list[Path]) -> RawGraph:
     folder = next((root / kind for root in roots if (root / kind).is_dir()), roots[0] / kind)
     try:
         data = getattr(datasets, kind)(root=str(folder), **arguments)[0]
-    except (OSError, EOFError, KeyError) as error:
+    except Exception as error:  # whatever PyG's own reader meets in a damaged cache
         remedy = "remove the folder to download it again"
-        raise InputError(f"pyg:{name} cannot be read from {folder} ({error}): {remedy}") from None
+        raise InputError(f"pyg:{name} cannot be read from {folder} ({error!r}): {remedy}") from error
     return read_data(data, name, split=True)
 
 

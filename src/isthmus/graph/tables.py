@@ -127,9 +127,9 @@ def _parquet(path: Path) -> Table:
         raise InputError(f"{path} needs pyarrow: pip install 'isthmus[parquet]', or give CSV files") from None
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError):
+        names = file.schema_arrow.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise InputError(f"{path} is not a whole Parquet file: copy or write it again") from None
-    names = file.schema_arrow.names
     if len(set(names)) < len(names):
         raise InputError(f"{path} names a column twice: rename one of {', '.join(names)}")
     check_unpacked(path, path.stat().st_size, 8 * file.metadata.num_rows * len(names))
@@ -171,7 +171,12 @@ def _parquet(path: Path) -> Table:
         raise InputError(f"{path} column {name!r} holds {values.type}: give row numbers, or give the nodes a column id")
 
     def words(name: str) -> np.ndarray:
-        return np.array([_word(value) for value in column(name).to_pylist()], dtype=str)
+        try:
+            found = [_word(value) for value in column(name).to_pylist()]
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is damaged in column {name!r}: copy or write it again") from None
+        check_unpacked(path, path.stat().st_size, 4 * max(map(len, found), default=0) * len(found))
+        return np.array(found, dtype=str)
 
     return Table(path, names, numbers, keys, words)
 
