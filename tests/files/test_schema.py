@@ -85,6 +85,8 @@ def test_what_fits():
         ({"count": 1, "inside": {"name": 1}}, "inside.name is 1, not text"),
         ({"count": 1, "inside": {"name": "bad"}}, "name must not be bad"),
         ({"count": 1, "rest": []}, "rest is a list, not a json object"),
+        ({"count": 1, "inside": {"name": "\ud800"}}, "inside.name is text that cannot be written"),
+        ({"count": 1, "rest": {"\ud800": 1}}, "rest has a name that cannot be written"),
     ],
 )
 def test_what_does_not(given, word):

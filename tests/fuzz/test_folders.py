@@ -122,6 +122,7 @@ def test_parts(originals, data):
         spoil_folder(data.draw, folder, folder / "book.json", fit)
         book = Book.read(folder)
         Console(file=open("/dev/null", "w")).print(describe(book))  # noqa: SIM115
+        assert len(book.fingerprint) == 16
         both = [book.part(k) for k in range(book.num_parts)]
         assert both[0].index == 0
         own_part(book, 0, 1)

@@ -23,6 +23,14 @@ from isthmus.partition import partition
 WAYS = st.sampled_from([{}, {"undirected": True}, {"directed": True}])
 SPARSE = {"x_indptr": np.arange(7), "x_indices": np.arange(6), "x_data": np.ones(6, np.float32), "x_shape": [6, 9]}
 KEYS = [*fields(), "edge_attr", "node_type", "num_nodes", "num_classes", *SPARSE]
+NAMED = [  # what people and attackers really gave
+    {**SPARSE, "x_shape": np.array([6, np.nan])}, {**SPARSE, "x_data": np.float32(1)},
+    {**SPARSE, "x_indptr": np.int64(0)},
+    {**SPARSE, "x_shape": np.array([6, 2**40])}, {"num_classes": np.int64(2**31 - 1)}, {"y": np.zeros((6, 0))},
+    {"y": np.array([0, 1, np.inf, 0, 0, 0])}, {"y": np.array([0, 1, 1e30, 0, 0, 0])},
+    {"more": np.zeros(5 << 20, np.uint8)},
+    {"y": np.array([1, 2, 3, 4, 5, -1])}, {"edge_attr": np.ones((12, 0))}, {"x": np.zeros((6, 0), np.float32)},
+]  # fmt: skip
 ODD_COUNTS = [-1, 0, 1, 3, 6, 7, 2**16, 2**31 - 1, 2**40, 2**63 - 1]
 
 
@@ -59,6 +67,9 @@ def test_npz(data):
     content = fields()
     if not draw(st.integers(0, 3)):
         content = {**fields(x=None), **SPARSE}
+    elif not draw(st.integers(0, 3)):
+        named = draw(st.sampled_from(NAMED))
+        content = {**fields(x=None if "x_shape" in named else fields()["x"]), **named}
     for name in draw(st.lists(st.sampled_from(KEYS), max_size=3, unique=True)):
         how = draw(st.sampled_from(["any", "any", "gone", "cast", "count"]))
         if how == "gone":
@@ -162,6 +173,7 @@ ODD = [
     lambda like: torch.quantize_per_tensor(torch.ones(6, 2), 0.1, 0, torch.qint8),
     lambda like: torch.nested.nested_tensor([torch.ones(2)]), lambda like: torch.full((6,), 2**62),
     lambda like: torch.full((6,), float("inf")), lambda like: like[:0], lambda like: like.double(),
+    lambda like: torch.zeros(1, 2).expand(10**12, 2), lambda like: torch.empty(2**40, dtype=torch.int8, device="meta"),
     lambda like: like.t() if like.ndim == 2 else like[:, None], lambda like: torch.zeros(6, 0),
 ]  # fmt: skip
 

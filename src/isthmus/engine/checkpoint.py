@@ -120,7 +120,7 @@ def damage(folder: Path) -> str:
         if missing:
             return f"{missing[0]} is missing"
         altered = [name for name, said in sums.items() if sha256(folder / name) != said]
-    except InputError as error:
+    except (InputError, OSError) as error:
         return str(error)
     return "" if not altered else f"{altered[0]} is not as it was written"
 
@@ -175,7 +175,7 @@ def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
 def steps(run: Path) -> list[int]:
     """The steps of which there are checkpoints, ascending."""
     names = [path.name for path in (run / "checkpoints").glob("step-*")] if (run / "checkpoints").is_dir() else []
-    return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-\d+", name))
+    return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{1,15}", name))
 
 
 def _folder(run: Path, step: int) -> Path:

@@ -2,13 +2,12 @@
 
 from isthmus.files.json_file import parse_json, read_json
 from isthmus.files.limits import check_unpacked, unpacked_limit
-from isthmus.files.npy import Header, array_errors, map_array, read_array, read_header
+from isthmus.files.npy import array_errors, map_array, read_array
 from isthmus.files.regular import is_plain_name, open_regular, os_error_line, sha256, unreadable
 from isthmus.files.schema import check_types, read_as
 from isthmus.files.seal import check_seal, sealed
 
 __all__ = [
-    "Header",
     "array_errors",
     "check_seal",
     "check_types",
@@ -20,7 +19,6 @@ __all__ = [
     "parse_json",
     "read_array",
     "read_as",
-    "read_header",
     "read_json",
     "sealed",
     "sha256",

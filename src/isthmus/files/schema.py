@@ -68,16 +68,18 @@ def _conform(value: Any, kind: Any, name: str, make: bool) -> Any:
         return _mapping(value, arguments[1] if arguments else Any, name, make)
     if kind in (list, tuple) or origin in (list, tuple, Sequence):
         return _sequence(value, origin or kind, arguments[0] if arguments else Any, name, make)
-    return _plain(value, kind, name)
+    return _plain(value, kind, name, make)
 
 
-def _plain(value: Any, kind: type, name: str) -> Any:
+def _plain(value: Any, kind: type, name: str, make: bool) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     fits = number if kind is float else isinstance(value, str) if kind is Path else isinstance(value, kind)
     if not fits or (kind is int and isinstance(value, bool)):
         raise _Wrong(name, f"is {_shown(value)}, not {WORDS.get(kind, kind.__name__)}")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= MOST:
         raise _Wrong(name, "is a number that no 64 bits hold")
+    if make and isinstance(value, str) and not _is_unicode(value):
+        raise _Wrong(name, "is text that cannot be written")
     return Path(value) if kind is Path else value
 
 
@@ -104,6 +106,8 @@ def _dataclass(value: Any, kind: Any, name: str, make: bool) -> Any:
 def _mapping(value: Any, kind: Any, name: str, make: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _Wrong(name, f"is {_shown(value)}, not a json object")
+    if make and not all(map(_is_unicode, value)):
+        raise _Wrong(name, "has a name that cannot be written")
     return {key: _conform(one, kind, _path(name, key), make) for key, one in value.items()}
 
 
@@ -128,6 +132,15 @@ def _item(value: Any, field: str, name: str) -> Any:
     if not _is_there(value, field, name):
         raise _Wrong(_path(name, field), "is not there")
     return value[field]
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether text can be written to a file or a terminal: json may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _path(name: str, field: str) -> str:

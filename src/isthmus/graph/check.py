@@ -34,9 +34,13 @@ def count(given: int | None, rows: int) -> int:
         raise InputError("the graph has no node: give at least one row of x")
     if given is not None and given != rows:
         raise InputError(f"num_nodes is {given:,} but x has {rows:,} rows: make them agree, one row per node")
+    _few_enough(rows)
+    return rows
+
+
+def _few_enough(rows: int) -> None:
     if rows >= 2**31:
         raise InputError(f"{rows:,} nodes are more than 31-bit ids can name: split the graph first")
-    return rows
 
 
 def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
@@ -45,6 +49,7 @@ def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
         return _sparse_rows(x)
     if x.ndim != 2:
         raise InputError(f"x has shape {list(x.shape)}, expected [N, F]: give one row of features per node")
+    _few_enough(len(x))  # before all of them are looked at
     x = _floats(x, "x")
     for a in range(0, len(x), ROWS):
         finite = np.isfinite(x[a : a + ROWS])

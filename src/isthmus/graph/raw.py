@@ -59,7 +59,8 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
             notes.append(f"reverses added: {given:,} edges given, {len(structure.indices):,} in both directions")
         if structure.duplicates:
             # Every edge has its reverse by now, so that each of several equal ones is counted twice.
-            also = " (an edge and its reverse are the same)" if undirected else ""
+            own = "" if edge_attr is None else ", but each keeps the attributes that were given for it"
+            also = f" (an edge and its reverse are the same{own})" if undirected else ""
             notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
         if edge_attr is not None and structure.parallel is not None:
             notes += _lost_attributes(edge_attr, src, dst, structure.parallel)
