@@ -225,3 +225,11 @@ def test_a_pipe_is_not_waited_for(folder, name):
     os.mkfifo(root / name)
     with pytest.raises(InputError, match="is not an ordinary file"):
         load(root)
+
+
+@pytest.mark.parametrize("head", ["id,label,split,f0", "label,split,f0"])
+def test_a_table_without_a_row(folder, head):
+    with pytest.raises(InputError, match=r"nodes\.csv has no row below its first line"):
+        load(folder(nodes=head))
+    with pytest.raises(InputError, match="no edge"):
+        load(folder(edges="src,dst\n"))

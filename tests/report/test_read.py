@@ -85,7 +85,7 @@ def test_values_of_the_wrong_kind_are_not_known(tmp_path):
         "age": "old",
         "hidden": {},
     }
-    write_lines(tmp_path / "a/worker-0.jsonl", [odd])
+    write_lines(tmp_path / "a/worker-0.jsonl", [odd, {"step": 2, "links": True}])
     run = read(tmp_path / "a")
     assert (run.step_seconds, run.bytes_by_link) == (0.5, {})
     assert sum(run.seconds.values()) == 0

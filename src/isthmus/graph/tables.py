@@ -70,6 +70,8 @@ def read_tables(folder: Path) -> RawGraph:
         raise InputError(f"{nodes.path} has no feature column: add at least one column of numbers")
     attributes = edges.others({"src", "dst"}, {"src", "dst"})
     x = nodes.numbers(features, np.float32)
+    if not len(x):
+        raise InputError(f"{nodes.path} has no row below its first line: give one for every node")
     src, dst, ids = _ends(nodes, edges)
     masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in MASKS}
     attr = _narrowed(edges.numbers(attributes, np.float64)) if attributes else None

@@ -127,7 +127,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         if any(ptr.shape != (book.num_parts + 1,) or ptr.dtype != np.int64 for ptr in theirs.values()):
             return "send_ptr", f"cannot be compared with that of part {other}"
         for name, mine, back in (("send_ptr", sent, "halo_ptr"), ("halo_ptr", read, "send_ptr")):
-            if mine[other] != theirs[back][index + 1] - theirs[back][index]:
+            if mine[other] != int(theirs[back][index + 1]) - int(theirs[back][index]):
                 return name, f"has {mine[other]:,} rows for part {other}, whose {back} has another number"
     return None
 

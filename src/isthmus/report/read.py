@@ -71,7 +71,8 @@ def _worker(rank: int, file: Path) -> WorkerLog:
         step, rows = line["step"], 0.0
         for purpose, seconds in _pairs(line.get("seconds")):
             log.seconds[purpose] += number(seconds) or 0.0
-        for link in line.get("links") or ():
+        links = line.get("links")
+        for link in links if isinstance(links, list) else ():
             if isinstance(link, list) and len(link) == 5 and isinstance(link[0], (int, str)):
                 site, direction, _peer, sent, size = link
                 log.bytes[site, str(direction)] += number(size) or 0.0
