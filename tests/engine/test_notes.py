@@ -1,4 +1,4 @@
-"""What a run says that goes well, but not as somebody may think."""
+"""Notes of runs that go well, but not as somebody may think."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: how many cases there are, what may come of one, and ways to spoil files.
+"""Tools of the fuzz tests: how many cases there are, what may come of one, and ways to spoil files.
 
 Every case ends well or with an `InputError` of one line: nothing else is raised, nobody waits, and memory is bounded.
 Cases are drawn from a fixed seed: 2,000 in all by `make test`, 50,000 by `make fuzz`.

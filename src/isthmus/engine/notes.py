@@ -1,4 +1,4 @@
-"""What a person should know of a run that goes well, but not as he may think."""
+"""Notes for a person whose run goes well, but not as he may think."""
 
 from __future__ import annotations
 

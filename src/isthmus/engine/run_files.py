@@ -1,4 +1,4 @@
-"""What the json files of a run folder hold, as dataclasses: what is read back is checked against them."""
+"""The json files of a run folder as dataclasses: whatever is read back is checked against them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.files import read_as, read_json
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What config.json says of a run besides its `TrainConfig`."""
+    """The facts in config.json besides the `TrainConfig`."""
 
     model: dict[str, Any]
     parts: str
@@ -78,12 +78,12 @@ class Summary:
 
 
 def workers_of(folder: Path) -> int:
-    """How many workers a run had at last."""
+    """Return how many workers a run had at last."""
     return RunFacts.read(folder, "copy it again, or say how many with --workers").workers
 
 
 def steps_told(folder: Path) -> int | None:
-    """Of how many steps the summary of a run tells; None if it has none, as it ended before that was written."""
+    """Return of how many steps the summary of a run tells; None if the run ended before it was written."""
     file = folder / "summary.json"
     try:
         return read_as(Summary, read_json(file, ""), str(file), "").steps

@@ -1,4 +1,4 @@
-"""How much a compressed file may unpack to, so that a small one cannot fill the memory."""
+"""The limit of what a compressed file may unpack to, so that a small one cannot fill the memory."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ _HEADER = re.compile(
 
 
 class Stream(Protocol):
-    """What is asked of a file, or of a member of a zip."""
+    """A file, or a member of a zip, as it is read here."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the data of an array."""
+    """The head of an array's file, before its data."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class Header:
 
     @property
     def bytes(self) -> int:
-        """Of the data."""
+        """The size of the data."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class DamagedArray(Exception):
-    """What is wrong with an array, in a few words."""
+    """An array that cannot be read; its text says why, in a few words."""
 
 
 def read_header(file: Stream) -> Header:

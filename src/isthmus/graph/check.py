@@ -97,7 +97,8 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     if y.ndim == 2:
         return _label_sets(y, num_classes)
     if y.dtype.kind == "f":
-        y = np.where(np.isnan(y), -1, y).astype(np.float64)  # NaN: OGB's way of saying unlabelled
+        y = np.where(np.isnan(y), -1, y)  # OGB's way of saying unlabelled
+        y = y.astype(np.float32) if y.dtype.itemsize == 2 else y  # 2³¹ is beyond float16
     broken = np.flatnonzero((np.abs(y) >= 2**31) | (y != np.rint(y))) if y.dtype.kind in "fu" else np.empty(0, int)
     if len(broken):
         node = broken[0]

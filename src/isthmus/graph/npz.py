@@ -108,7 +108,6 @@ class NpzArrays:
             zlib.error,
             lzma.LZMAError,
             EOFError,
-            NotImplementedError,
             RuntimeError,
             struct.error,
         ):

@@ -117,7 +117,7 @@ class Book:
             raise InputError(f"{self.folder}: book.json contradicts itself about which part owns which nodes: {_AGAIN}")
 
     def _contradiction(self) -> str:
-        """What the book says twice, and differently; nothing if it is consistent."""
+        """Return what the book says twice, and differently; nothing if it is consistent."""
         counts = [n for p in self.parts for n in (p.inner, p.halo, p.inner_edges, p.halo_edges, p.boundary)]
         if not 0 < self.nodes < 2**31 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
             return "how many nodes and edges there are"

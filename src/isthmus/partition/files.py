@@ -19,7 +19,7 @@ from isthmus.errors import InputError
 
 
 class FileEntry(TypedDict):
-    """What the book says of one file."""
+    """The entry of one file in the book."""
 
     bytes: int
     sha256: str

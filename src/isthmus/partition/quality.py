@@ -18,7 +18,7 @@ _CAPTION = "nodes of the first split; bytes to exchange one fp32 column"
 
 
 class Quality(TypedDict):
-    """What `quality` returns; of P parts, where it is a list."""
+    """The figures that `quality` returns; of every part, where it is a list."""
 
     cut_edges: int
     cut_share: float
