@@ -119,6 +119,7 @@ def test_folders_without_sums_are_read_and_their_ranges_checked(graph, tmp_path)
         ("indices", 0, 6, "has 6 in place 0, out of 0 to 5"),
         ("indptr", 1, 99, "does not ascend"),
         ("y", 2, 3, "has 3 in place 2"),
+        ("y", 0, -1, "train_mask.npy has a node without a label"),
     ):
         array = np.load(root / f"{name}.npy")
         right, array[place] = array[place], value

@@ -234,3 +234,11 @@ def test_too_few_file_descriptors_name_the_remedy(folder):
             kept = [book.part(k) for k in range(3)]  # noqa: F841 - every memory map keeps its file open
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_node_of_a_split_without_a_label(folder):
+    y, train = (np.load(folder / "part-0" / f"{name}.npy") for name in ("y", "train_mask"))
+    y[np.flatnonzero(train[:, 0])[0]] = -1
+    replace_array(folder, "y", y)
+    with pytest.raises(InputError, match=r"train_mask\.npy has a node without a label"):
+        Book.read(folder).part(0)

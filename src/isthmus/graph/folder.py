@@ -162,6 +162,9 @@ def _ranges(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
     for name, (limit, least) in limits.items():
         if name in arrays and (place := outlier(arrays[name], limit, least)) is not None:
             return name, f"has {arrays[name].reshape(-1)[place]} in place {place:,}, out of {least} to {limit - 1:,}"
+    for name in MASKS:
+        if not about.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+            return name, "has a node without a label"
     return None
 
 

@@ -133,8 +133,11 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
 
 
 def _rows(book: Book, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Labels are classes."""
+    """Labels are classes, and nodes of a split have one."""
     limit, least = (2, 0) if book.multilabel else (book.classes, -1)
     if (place := outlier(arrays["y"], limit, least)) is not None:
         return "y", f"has {arrays['y'].reshape(-1)[place]} in place {place:,}, which is no class"
+    for name in MASKS:
+        if not book.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+            return name, "has a node without a label"
     return None
