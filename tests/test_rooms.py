@@ -10,6 +10,7 @@ import pytest
 import isthmus
 
 ROOMS = [
+    "files",
     "kernels",
     "graph",
     "partition",

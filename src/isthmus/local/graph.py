@@ -74,6 +74,7 @@ class LocalGraph:
         self._dropped = WeakTensorKeyDictionary()  # of this pass, by what came out of dropout
         self._dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # the last ones, and how
         self._edges: Shard | None = None
+        self.edge_attr_read = False  # whether a model has asked for them
         self.kept = FixedRows()
         self.reading = Needed(whole, self.schedule, self.policy)
         self.begin(0, training=False)
@@ -289,6 +290,7 @@ class LocalGraph:
     @property
     def edge_attr(self) -> Tensor | None:
         """Attributes in the order of `edge_index`, or None."""
+        self.edge_attr_read = True
         return self.edges.edge_attr
 
     @property
