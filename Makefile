@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+.PHONY: demo test fuzz lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
 	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
@@ -19,6 +19,9 @@ demo: $(READY)  ## train a synthetic graph on three workers of this machine
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2
+
+fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refused in one line (make test has 2,000)
+	ISTHMUS_FUZZ_CASES=50000 $(BIN)/python -m pytest tests/fuzz
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks setup.py

@@ -186,7 +186,7 @@ def test_a_model_of_ones_own(tmp_path):
     torch.manual_seed(0)
     graph = replace(community_graph(), x=community_graph().x.astype(np.float32))
     book, run, summary = trained(graph, 1, tmp_path, model=Own())
-    with pytest.raises(InputError, match=r"model of its own \(.*Own\).*model="):
+    with pytest.raises(InputError, match=r"another model \(.*Own\).*model="):
         predicted(book, run, tmp_path / "c.npy", ("class",))
     asked = PredictConfig(str(run), str(tmp_path / "c.npy"), ("class",))
     predict(book, asked, Hub(1).transport(0), model=Own())

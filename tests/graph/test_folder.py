@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
 from graph.small import fields
 
 from isthmus.errors import InputError
+from isthmus.files import sealed
 from isthmus.graph import SparseRows, load, save_graph
 
 
@@ -61,9 +63,10 @@ def test_nothing_is_overwritten_and_nothing_half_written(graph, tmp_path, monkey
 def test_broken_folders(graph, tmp_path):
     root = save_graph(graph, tmp_path / "kept")
     about = json.loads((root / "graph.json").read_text())
+    del about["sha256"]
 
     def refused(message, **changes):
-        (root / "graph.json").write_text(json.dumps(about | changes))
+        (root / "graph.json").write_text(json.dumps(sealed(about | changes)))
         with pytest.raises(InputError, match=message):
             load(root)
 
@@ -76,5 +79,79 @@ def test_broken_folders(graph, tmp_path):
         load(root)
     (root / "graph.json").write_text(json.dumps(about))
     (root / "x.npy").write_bytes((root / "x.npy").read_bytes()[:-8])
-    with pytest.raises(InputError, match=r"x\.npy is missing, truncated or damaged"):
+    with pytest.raises(InputError, match=r"x\.npy is damaged"):
+        load(root)
+
+
+def flip(path, place=-3):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 64
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "x", "y", "train_mask", "edge_attr"])
+def test_a_flipped_bit_is_found(graph, tmp_path, name):
+    root = save_graph(graph, tmp_path / "kept")
+    flip(root / f"{name}.npy")
+    with pytest.raises(InputError, match=rf"{name}\.npy is damaged \(its sha256"):
+        load(root)
+
+
+def test_a_flipped_bit_in_graph_json_is_found(graph, tmp_path):
+    root = save_graph(graph, tmp_path / "kept")
+    text = (root / "graph.json").read_text()
+    (root / "graph.json").write_text(text.replace('"symmetric": true', '"symmetric": false'))
+    with pytest.raises(InputError, match="not as it was written"):
+        load(root)
+
+
+def written_before_there_were_sums(graph, folder):
+    root = save_graph(graph, folder)
+    about = json.loads((root / "graph.json").read_text())
+    (root / "graph.json").write_text(json.dumps({k: v for k, v in about.items() if k not in ("sums", "sha256")}))
+    return root
+
+
+def test_folders_without_sums_are_read_and_their_ranges_checked(graph, tmp_path):
+    root = written_before_there_were_sums(graph, tmp_path / "kept")
+    assert load(root).num_edges == 12
+    for name, place, value, word in (
+        ("indices", 0, 6, "has 6 in place 0, out of 0 to 5"),
+        ("indptr", 1, 99, "does not ascend"),
+        ("y", 2, 3, "has 3 in place 2"),
+        ("y", 0, -1, "train_mask.npy has a node without a label"),
+    ):
+        array = np.load(root / f"{name}.npy")
+        right, array[place] = array[place], value
+        np.save(root / f"{name}.npy", array)
+        with pytest.raises(InputError, match=word):
+            load(root)
+        array[place] = right
+        np.save(root / f"{name}.npy", array)
+    assert load(root).num_edges == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"arrays": ["../../secret"]}, "arrays that are unknown"),
+        ({"nodes": -1}, "sizes that no graph has"),
+        ({"num_classes": 2**31 - 1}, "sizes that no graph has"),
+        ({"nodes": [6]}, "nodes is a list, not a whole number"),
+        ({"sums": {"x": 7}}, "sums.x is 7, not text"),
+    ],
+)
+def test_fields_of_graph_json(graph, tmp_path, changes, word):
+    root = written_before_there_were_sums(graph, tmp_path / "kept")
+    about = json.loads((root / "graph.json").read_text())
+    (root / "graph.json").write_text(json.dumps(about | changes))
+    with pytest.raises(InputError, match=word):
+        load(root)
+
+
+def test_a_pipe_is_not_waited_for(graph, tmp_path):
+    root = written_before_there_were_sums(graph, tmp_path / "kept")
+    (root / "x.npy").unlink()
+    os.mkfifo(root / "x.npy")
+    with pytest.raises(InputError, match=r"x\.npy is not an ordinary file"):
         load(root)

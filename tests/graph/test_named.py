@@ -60,10 +60,33 @@ def test_ogb_products(home):
 
 
 def test_ogb_arxiv_is_directed_and_needs_a_decision(home):
-    write_products(home / "dataset" / "ogbn_arxiv")  # where ogb itself would put it
+    write_products(home / "ogbn_arxiv")
     with pytest.raises(InputError, match="--undirected"):
         load("ogb:ogbn-arxiv")
     check_ring(load("ogb:ogbn-arxiv", undirected=True))
+
+
+def test_nothing_is_read_from_the_working_folder(home, tmp_path, monkeypatch):
+    """OGB's habit is ``dataset/`` there; PyG and OGB unpickle what they find in their caches."""
+    work = tmp_path / "somebody-else-s"
+    for name in ("ogbn_arxiv", "Cora", "Planetoid"):
+        write_products(work / "dataset" / name)
+    monkeypatch.chdir(work)
+    monkeypatch.setitem(__import__("sys").modules, "ogb.nodeproppred", None)
+    with pytest.raises(InputError, match="ogbn-arxiv is not in"):
+        load("ogb:ogbn-arxiv", undirected=True)
+    datasets, roots = pytest.importorskip("torch_geometric.datasets"), []
+
+    class Planetoid:
+        def __init__(self, root, name):
+            roots.append(root)
+
+        def __getitem__(self, _):
+            return data()
+
+    monkeypatch.setattr(datasets, "Planetoid", Planetoid)
+    check_ring(load("pyg:Cora"))
+    assert roots == [str(home / "Planetoid")]
 
 
 def test_ogb_papers_is_binary(home):

@@ -103,6 +103,44 @@ def test_one_direction_needs_a_decision(saved):
         load(path, undirected=True, directed=True)
 
 
+def test_labels_that_do_not_count_from_0_are_said(saved):
+    graph = load(saved(y=np.array([1, 2, 3, 4, 5, -1])))
+    assert graph.num_classes == 6
+    assert graph.notes == (
+        "y has labels up to 5, hence 6 classes, but no node has label 0: labels count from 0, so subtract 1 if that is "
+        "not meant",
+    )
+    assert "no node has label 2, 3: give num_classes" in load(saved(y=np.array([0, 1, 4, 4, 4, -1]))).notes[0]
+    assert load(saved(y=np.array([1, 2, 3, 4, 5, -1]), num_classes=np.int64(6))).notes == ()
+
+
+def test_parallel_edges_with_other_weights_are_said(saved):
+    """0 → 1 three times, once with the same weight; the first one's stays."""
+    edges = fields()["edge_index"]
+    several = np.concatenate([edges, [[0, 0, 3], [1, 1, 3]]], axis=1)
+    weights = np.concatenate([np.arange(12.0), [0.0, 7.0, 5.0]])
+    graph = load(saved(edge_index=several, edge_attr=weights))
+    assert graph.edge_attr[graph.indptr[1]] == 0
+    assert "1 of them had other attributes than the same edge before them (first: 0 → 1)" in graph.notes[1]
+    same = load(saved(edge_index=several, edge_attr=np.ones((15, 2))))
+    assert not any("other attributes" in note for note in same.notes)
+
+
+def test_which_weight_an_edge_has_with_undirected(saved):
+    """As docs/data.md says: its own if it was given, else that of its reverse; the first of several."""
+    edges, weights = np.array([[0, 1, 1, 2, 0], [1, 0, 2, 1, 5]]), np.array([10.0, 20, 30, 40, 50])
+    graph = load(saved(edge_index=edges, edge_attr=weights), undirected=True)
+    found = {}
+    for target in range(6):
+        for place in range(graph.indptr[target], graph.indptr[target + 1]):
+            found[int(graph.indices[place]), target] = graph.edge_attr[place]
+    assert found == {(0, 1): 10, (1, 0): 20, (1, 2): 30, (2, 1): 40, (0, 5): 50, (5, 0): 50}
+    assert not any("other attributes" in note for note in graph.notes)
+    twice = load(saved(edge_index=np.array([[0, 0], [1, 1]]), edge_attr=np.array([1.0, 2])), undirected=True)
+    assert twice.edge_attr.tolist() == [1, 1]
+    assert any("1 of them had other attributes" in note for note in twice.notes)
+
+
 def row_with(value):
     x = fields()["x"].copy()
     x[4, 1] = value
@@ -150,6 +188,12 @@ BAD = {
     "node_type short": ({"node_type": np.zeros(3, int)}, "node_type has shape"),
     "no y": ({"y": None}, "has no y .there is: edge_index, test_mask, train_mask, val_mask, x"),
     "no x": ({"x": None}, "has no x "),
+    "label inf": ({"y": np.array([0, 1, np.inf, 0, 0, 0])}, "y of node 2 is inf, not a class number"),
+    "label 1e30": ({"y": np.array([0, 1, 1e30, 0, 0, 0])}, "y of node 2 is 1e.30, not a class number"),
+    "label of 64 bits": ({"y": np.array([0, 2**64 - 1, 0, 0, 0, 0], np.uint64)}, "y of node 1 is 18446744073709551615"),
+    "y without a column": ({"y": np.zeros((6, 0))}, r"y has shape \[6, 0\], no label at all"),
+    "classes without end": ({"num_classes": np.int64(2**31 - 1)}, "num_classes is 2,147,483,647 for 6 nodes"),
+    "edge_attr without a column": ({"edge_attr": np.zeros((12, 0))}, "no value at all: leave it out"),
 }
 
 
@@ -184,6 +228,12 @@ SPARSE = {"x": None, "x_indptr": np.array([0, 1, 1, 2, 2, 2, 3]), "x_indices": n
         ({"x_shape": np.array([7, 5])}, "does not fit 6 rows"),
         ({"x_indices": np.array([4, 0])}, "2 entries but x_data 3"),
         ({"x_shape": None}, "has no x_shape"),
+        ({"x_shape": np.array([6, np.nan])}, "does not fit 6 rows"),
+        ({"x_shape": np.array([6, 2**40])}, "x has 1,099,511,627,776 columns"),
+        ({"x_shape": np.array([6, -5])}, "x has -5 columns"),
+        ({"x_data": np.float32(1)}, "does not ascend"),
+        ({"x_indptr": np.int64(0)}, "does not fit 0 rows"),
+        ({"x_indptr": np.array([0, 2**63, 1, 2, 2, 2, 3], np.uint64)}, "does not ascend"),
     ],
 )
 def test_bad_sparse_rows(saved, change, message):

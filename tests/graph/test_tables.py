@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -187,3 +188,48 @@ def test_bad_parquet(parquet):
     (root / "nodes.parquet").write_bytes((root / "nodes.parquet").read_bytes()[:-9])
     with pytest.raises(InputError, match="not a whole Parquet file"):
         load(root)
+
+
+@pytest.mark.parametrize("letter", ["\U0002d02a", "\U000d0e1c", "٣", "é"])
+def test_letters_where_numbers_belong(folder, letter):
+    """Some of them made numpy's reader of whole numbers crash."""
+    with pytest.raises(InputError, match=r"nodes\.csv"):
+        load(folder(nodes=NODES.replace("10,11", f"10,{letter}")))
+    with pytest.raises(InputError, match=r"edges\.csv row 1: src"):
+        load(folder(edges=EDGES.replace("0,1", f"{letter},1", 1)))
+
+
+def test_a_bomb_is_not_unpacked(folder, monkeypatch):
+    root = folder()
+    (root / "edges.csv").unlink()
+    lines = b"src,dst\n" + b"0,1\n" * 1_000_000
+    (root / "edges.csv.gz").write_bytes(gzip.compress(lines))
+    monkeypatch.setenv("ISTHMUS_MAX_UNPACKED", "1MiB")
+    with pytest.raises(
+        InputError, match=r"edges\.csv\.gz has .* unpacks to more than 1,048,576: .*ISTHMUS_MAX_UNPACKED"
+    ):
+        load(root)
+
+
+def test_words_whose_array_would_fill_the_memory(folder, monkeypatch):
+    monkeypatch.setenv("ISTHMUS_MAX_UNPACKED", "1MiB")
+    long = "n" * 100_000
+    with pytest.raises(InputError, match=r"nodes\.csv has .* unpacks to more than"):
+        load(folder(nodes=NODES.replace("train", long, 1)))
+
+
+@pytest.mark.parametrize("name", ["nodes.csv", "edges.csv"])
+def test_a_pipe_is_not_waited_for(folder, name):
+    root = folder()
+    (root / name).unlink()
+    os.mkfifo(root / name)
+    with pytest.raises(InputError, match="is not an ordinary file"):
+        load(root)
+
+
+@pytest.mark.parametrize("head", ["id,label,split,f0", "label,split,f0"])
+def test_a_table_without_a_row(folder, head):
+    with pytest.raises(InputError, match=r"nodes\.csv has no row below its first line"):
+        load(folder(nodes=head))
+    with pytest.raises(InputError, match="no edge"):
+        load(folder(edges="src,dst\n"))

@@ -144,14 +144,14 @@ def test_text_from_files_stays_text(tmp_path):
         workers=1,
         age=1,
         model={"model": HOSTILE, HOSTILE: HOSTILE},
-        steps=HOSTILE,
+        optimizer=HOSTILE,
     )
     content = json.loads((folder / "summary.json").read_text())
     content["test"]["metric"] = HOSTILE
     (folder / "summary.json").write_text(json.dumps(content))
     log = {"step": 1, "seconds": {HOSTILE: 1.0}, "links": [[HOSTILE, HOSTILE, 0, 1, 1]]}
     write_lines(folder / "worker-0.jsonl", [log])
-    other = run_folder(tmp_path / "other", finished=False, steps=HOSTILE)
+    other = run_folder(tmp_path / "other", finished=False, optimizer=HOSTILE)
     write(read_runs([folder, other]), tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text("utf-8")
     found = Outline(html)

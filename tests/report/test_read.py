@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from report.folders import run_folder, write, write_lines
+from report.folders import run_folder, write_lines
 
 from isthmus.errors import InputError
 from isthmus.report import read_runs
@@ -77,8 +77,7 @@ def test_scores_that_do_not_exist(tmp_path):
 
 
 def test_values_of_the_wrong_kind_are_not_known(tmp_path):
-    run_folder(tmp_path / "a")
-    write(tmp_path / "a/summary.json", {"test": 3, "seconds": [], "step_seconds": {"median": "fast"}})
+    run_folder(tmp_path / "a", finished=False)
     odd = {
         "step": 1,
         "seconds": 4,
@@ -86,10 +85,30 @@ def test_values_of_the_wrong_kind_are_not_known(tmp_path):
         "age": "old",
         "hidden": {},
     }
-    write_lines(tmp_path / "a/worker-0.jsonl", [odd])
+    write_lines(tmp_path / "a/worker-0.jsonl", [odd, {"step": 2, "links": True}])
     run = read(tmp_path / "a")
-    assert (run.test, run.metric, run.step_seconds, run.bytes_by_link) == (None, None, 0.5, {})
+    assert (run.step_seconds, run.bytes_by_link) == (0.5, {})
     assert sum(run.seconds.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("summary.json", {"test": 3}, "test is 3, not a json object"),
+        ("summary.json", {"seconds": []}, "seconds is a list, not a json object"),
+        ("summary.json", {"step_seconds": {"median": "fast"}}, "step_seconds.median is 'fast', not a number"),
+        ("metrics.jsonl", {"step": 1, "val": "0.5"}, "line 1 is damaged .val is '0.5', not a number"),
+        ("metrics.jsonl", {"step": 1, "loss": [1]}, "loss is a list, not a number"),
+        ("config.json", {"model": {"hidden": "8"}}, "model.hidden is '8', not a whole number"),
+        ("config.json", {"workers": 1.5}, "workers is 1.5, not a whole number"),
+        ("config.json", {"parts": ["p"]}, "parts is a list, not text"),
+    ],
+)
+def test_fields_of_another_type_are_refused(tmp_path, file, content, complaint):
+    run_folder(tmp_path / "a")
+    write_lines(tmp_path / "a" / file, [content])
+    with pytest.raises(InputError, match=complaint):
+        read(tmp_path / "a")
 
 
 def test_names_tell_runs_apart(tmp_path, monkeypatch):
@@ -108,7 +127,7 @@ def test_parts_that_are_gone(tmp_path):
     assert "the parts are gone" in run.without_book
     (tmp_path / "a/parts").mkdir()
     (tmp_path / "a/parts/book.json").write_text("{")
-    assert "not readable json" in read(tmp_path / "a").without_book
+    assert "damaged json" in read(tmp_path / "a").without_book
     assert read(run_folder(tmp_path / "b", parts="x" * 5000)).book is None
 
 

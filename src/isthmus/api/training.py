@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Unpack
 
+from torch import nn
+
 from isthmus import recipes
-from isthmus.api.options import TrainOptions, complete, config_of, signature
+from isthmus.api.options import TrainOptions, complete, config_of, importable, signature
 from isthmus.api.result import TrainResult
 from isthmus.api.source import cutter, name_of
 from isthmus.engine import PredictConfig
@@ -51,16 +53,23 @@ def predict(
     nodes: str | os.PathLike[str] | None = None,
     parts: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    model: str | type[nn.Module] | Callable[..., nn.Module] | None = None,
+    trust: bool = False,
     workers: int | None = None,
     threads: int | None = None,
     timeout: float = 300.0,
 ) -> dict[str, Any]:
     """Write class, score or embedding of every node, in original ids, by the best weights of a run.
 
-    ``out`` ends in .npy or .parquet. Returns what was done: ``rows``, ``files``, ``seconds`` …
+    ``out`` ends in .npy or .parquet. A run with a model of one's own wants ``model``, its name, class or function, once
+    more, since a run folder may come from anybody; ``trust=True`` runs what the folder names. Returns what was done:
+    ``rows``, ``files``, ``seconds`` …
     """
+    if isinstance(run, TrainResult) and model is None:
+        model = run.summary["model"]["model"]  # which was named when it was trained
     folder = run.run if isinstance(run, TrainResult) else run
     names = tuple(name.strip() for name in (what.split(",") if isinstance(what, str) else what))
     listed, moved = (None if path is None else os.fspath(path) for path in (nodes, parts))
-    asked = PredictConfig(os.fspath(folder), os.fspath(out), names, listed, overwrite)
+    named = None if model is None else importable(model)
+    asked = PredictConfig(os.fspath(folder), os.fspath(out), names, listed, overwrite, named, trust)
     return launch_prediction(asked, moved, workers, threads, timeout)

@@ -15,15 +15,16 @@ from isthmus.api.joining import joined
 from isthmus.api.options import Settings, settings
 from isthmus.api.source import cutter
 from isthmus.comm import Transport, Where
+from isthmus.console import note
 from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.checkpoint import Progress
+from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import Views
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.nn import distribute
-from isthmus.partition import shares
 from isthmus.tasks.node_classes import check_metric, default_metric
 
 T = TypeVar("T")
@@ -102,7 +103,6 @@ class Worker:
         try:
             self._metric = metric or default_metric(self.book.multilabel)
             check_metric(self._metric, self.book.multilabel, self.book.classes)
-            self.book.verify_checksums(shares(self.book, self.size)[self.rank])
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:
             self.close()
@@ -155,6 +155,9 @@ class Worker:
         value = loss.detach() * share if mine else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
+        ignored = ignored_weights(self.book, self.graph, type(model).__name__)
+        if ignored and self.steps == 1 and self.rank == 0:
+            note(ignored)
         self.graph.runtime.begin(self.steps)
         return total
 
@@ -190,7 +193,8 @@ class Worker:
             return 0
         progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
         if not self.graph.runtime.policy.stateless and before == self.size:
-            self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
+            with checkpoint.fitting(run):
+                self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
         self.steps = progress.step
         self.graph.runtime.begin(self.steps)
         return self.steps

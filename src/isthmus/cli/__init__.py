@@ -13,7 +13,8 @@ from rich.markup import escape
 import isthmus
 from isthmus.cli import comparing, info, network, partition, planning, training
 from isthmus.cli.shared import app, err
-from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.errors import InputError, Stopped, WorkerError, enough_memory
+from isthmus.files import os_error_line
 from isthmus.launch.exit import leave
 from isthmus.launch.memory import use_huge_pages
 
@@ -27,7 +28,8 @@ def main() -> None:
     if not joined:  # SIGTERM ends a process without a word to its context managers, unless it raises
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        app()
+        with enough_memory("this command"):
+            app()
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
@@ -41,8 +43,7 @@ def main() -> None:
         err.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         status = 2 if isinstance(error, InputError) else 3
     except OSError as error:
-        advice = "check that path, its permissions and the free space"
-        err.print(f"[red]error:[/] {escape(str(error))}: {advice}", soft_wrap=True)
+        err.print(f"[red]error:[/] {escape(os_error_line(error))}", soft_wrap=True)
         status = 2
     if joined:
         leave(status)

@@ -153,6 +153,8 @@ def predict(
     ] = None,
     parts: Annotated[Path | None, typer.Option(help="The run's parts folder, if it was moved.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    model: Annotated[str | None, typer.Option(help="The run's own model, named again: package.module:Net.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Import the model that the run folder names.")] = False,
     workers: Annotated[int | None, of_workers(help="Default: as many as the run had.")] = None,
     threads: Threads = None,
     timeout: Timeout = 300.0,
@@ -168,6 +170,7 @@ def predict(
 
     names = ",".join(what or ["class,score"])
     places: dict[str, Any] = {"nodes": nodes, "parts": parts}
+    places |= {"model": model, "trust": trust}
     by: dict[str, Any] = {"workers": workers, "threads": threads, "timeout": timeout}
     result = write(run, out_file, what=names, overwrite=overwrite, **places, **by)
     if not speaks():

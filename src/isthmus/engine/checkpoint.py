@@ -6,7 +6,6 @@ channels hold), and every random draw is a function of (seed, step), so a resume
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -25,8 +24,12 @@ from torch import Tensor, nn
 from isthmus.engine.config import changes
 from isthmus.engine.disk import writing
 from isthmus.errors import InputError
+from isthmus.files import is_plain_name, read_as, read_json, sha256
 from isthmus.files.atomic import sync_folder
 
+_AGAIN = "copy the run folder again, or start another run in another folder"
+_SHARED = "if workers run on several machines, --out must be a folder that they share"
+NEEDED = {"model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"}
 KEEP = 2  # newest checkpoints that stay, besides step 0
 _SUMS = "checksums.json"
 
@@ -39,6 +42,16 @@ class Progress:
     best_step: int = 0
     best: dict[str, float] = field(default_factory=dict)  # scores at the best validation score
     waited: int = 0  # evaluations since then
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of a checkpoint's state.json."""
+
+    progress: Progress
+    optimizer: list[dict[str, Any]]
+    identity: dict[str, Any]
+    workers: int
 
 
 def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> None:
@@ -62,10 +75,10 @@ def save(
         save_file(_contiguous(model.state_dict()), building / "model.safetensors")
         save_file(_contiguous(state), building / "optimizer.safetensors")
         save_file(_contiguous(best), building / "best.safetensors")
-        about = {"progress": asdict(progress), "optimizer": groups, "identity": identity, "workers": workers}
-        (building / "state.json").write_text(json.dumps(about, indent=1))
+        about = State(progress, groups, identity, workers)
+        (building / "state.json").write_text(json.dumps(asdict(about), indent=1))
         (building / _SUMS).unlink(missing_ok=True)
-        sums = {file.name: _sha256(file) for file in sorted(building.iterdir())}
+        sums = {file.name: sha256(file) for file in sorted(building.iterdir())}
         (building / _SUMS).write_text(json.dumps(sums, indent=1))
         for file in building.iterdir():
             with file.open("rb") as opened:
@@ -100,11 +113,14 @@ def newest(run: Path, note: Callable[[str], None]) -> int:
 def damage(folder: Path) -> str:
     """What is wrong with a checkpoint; nothing if every file is as it was written."""
     try:
-        sums = json.loads((folder / _SUMS).read_text())
-        altered = [name for name, said in sums.items() if _sha256(folder / name) != said]
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, AttributeError) as error:
+        sums = read_json(folder / _SUMS, _AGAIN)
+        if not isinstance(sums, dict) or not all(map(is_plain_name, sums)) or not set(sums) >= NEEDED:
+            return f"{_SUMS} does not name its files"
+        missing = [name for name in sums if not (folder / name).is_file()]
+        if missing:
+            return f"{missing[0]} is missing"
+        altered = [name for name, said in sums.items() if sha256(folder / name) != said]
+    except (InputError, OSError) as error:
         return str(error)
     return "" if not altered else f"{altered[0]} is not as it was written"
 
@@ -114,16 +130,29 @@ def restore(
 ) -> tuple[Progress, dict[str, Tensor], int]:
     """Puts a checkpoint into model and optimizer; its progress, its best weights and how many workers it had."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
-    if changed := changes(state["identity"], identity):
+    if changed := changes(state.identity, identity):
         cut_anew = any(change.startswith("parts was") for change in changed)
         hint = " (a graph is cut anew for each number of workers: cut it once, and give its parts)" if cut_anew else ""
         raise InputError(
             f"{run} was begun otherwise: {', '.join(changed)}{hint}: resume with the same options, or start another "
             "run in another folder"
         )
-    model.load_state_dict(weights)
-    optimizer.load_state_dict(_unflatten(tensors, state["optimizer"]))
-    return Progress(**state["progress"]), best, state["workers"]
+    with fitting(_folder(run, step)):
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(_unflatten(tensors, state.optimizer, optimizer))
+    return state.progress, best, state.workers
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Say in one line that what a checkpoint holds is not what the model, optimizer or channels have room for."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        # Their texts list every tensor, on many lines.
+        raise InputError(f"{folder} does not fit this model: give the model that was trained, or {_AGAIN}") from None
 
 
 def restore_worker(run: Path, step: int, rank: int) -> dict[str, Tensor]:
@@ -140,13 +169,13 @@ def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
     if wrong:
         raise InputError(f"{_folder(run, found[-1])} is damaged ({wrong}): delete it, and the one before it is used")
     state, best = _read(run, found[-1], "best")
-    return Progress(**state["progress"]), best, state["identity"]
+    return state.progress, best, state.identity
 
 
 def steps(run: Path) -> list[int]:
     """The steps of which there are checkpoints, ascending."""
     names = [path.name for path in (run / "checkpoints").glob("step-*")] if (run / "checkpoints").is_dir() else []
-    return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-\d+", name))
+    return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{1,15}", name))
 
 
 def _folder(run: Path, step: int) -> Path:
@@ -170,32 +199,20 @@ def _worker_file(rank: int) -> str:
     return f"worker-{rank}.safetensors"
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _read(run: Path, step: int, *names: str) -> tuple[Any, ...]:
-    """state.json, and the named tensors."""
-    folder = _folder(run, step)
-    try:
-        state = json.loads((folder / "state.json").read_text())
-    except (OSError, ValueError) as error:
-        raise _unreadable(folder / "state.json", error) from error
-    return state, *(_load(folder / f"{name}.safetensors") for name in names)
+    """`State`, and the named tensors."""
+    file = _folder(run, step) / "state.json"
+    state = read_as(State, read_json(file, _SHARED), str(file), _AGAIN)
+    return state, *(_load(file.with_name(f"{name}.safetensors")) for name in names)
 
 
 def _load(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise InputError(f"{file} is not there, or not an ordinary file: {_SHARED}")
     try:
         return load_file(file)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> InputError:
-    return InputError(
-        f"{file} cannot be read ({error}): if workers run on several machines, --out must be a folder that they share"
-    )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(f"{file} cannot be read ({error}): {_SHARED}") from error
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -208,9 +225,36 @@ def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, A
     return {key: torch.as_tensor(v) for key, v in entries if v is not None}, state["param_groups"]
 
 
-def _unflatten(tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
+def _unflatten(
+    tensors: dict[str, Tensor], groups: list[dict[str, Any]], optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """The reverse of `_flatten`, if it is the state of such an optimizer."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    pairs = zip(groups, optimizer.state_dict()["param_groups"], strict=True)
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        parameter, name = key.split("/", 1)
-        state.setdefault(int(parameter), {})[name] = tensor
-    return {"state": state, "param_groups": groups}
+        number, name = key.split("/", 1)
+        if tensor.ndim and tensor.shape != parameters[int(number)].shape:
+            raise ValueError(f"{key} has another shape")
+        state.setdefault(int(number), {})[name] = tensor
+    return {"state": state, "param_groups": [_like(group, own) for group, own in pairs]}
+
+
+def _like(group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A parameter group from json as one of this optimizer; what another version of torch did not have stays as is."""
+    found = {**own, **group}
+    for name, value in own.items():
+        given = tuple(found[name]) if isinstance(value, tuple) and isinstance(found[name], list) else found[name]
+        if value is not None and _kinds(given) != _kinds(value):
+            raise ValueError(f"{name} is of another type")
+        found[name] = given
+    if found["params"] != own["params"] or any(isinstance(found[name], list | dict) for name in set(found) - set(own)):
+        raise ValueError("another optimizer")
+    return found
+
+
+def _kinds(value: Any) -> Any:
+    """The type of a setting, or the types of several; whole numbers are numbers."""
+    if isinstance(value, tuple):
+        return tuple(_kinds(one) for one in value)
+    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)

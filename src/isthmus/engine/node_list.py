@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import map_array
 from isthmus.graph.text import read_matrix, read_words
 from isthmus.partition import Book
-from isthmus.partition.book import HEADERS
 
 
 def read_nodes(path: Path, book: Book) -> np.ndarray:
@@ -31,11 +31,7 @@ def read_nodes(path: Path, book: Book) -> np.ndarray:
 
 
 def _read_array(path: Path, words: bool) -> np.ndarray:
-    try:
-        with HEADERS:
-            names = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a readable array ({error}): give one of ids, or a text file") from None
+    names = map_array(path, "give an .npy of ids, or a text file")
     if names.ndim != 1 or names.dtype.kind not in ("iuU" if words else "iu"):
         what = "ids" if words else "whole numbers"
         raise InputError(f"{path} holds {names.dtype} of shape {list(names.shape)}: give a list of {what}")
@@ -59,5 +55,5 @@ def _look_up(names: np.ndarray, book: Book) -> np.ndarray:
         order = np.argsort(ids)
         place = np.searchsorted(ids[order], names, "left")
         found = place < np.searchsorted(ids[order], names, "right")
-        nodes[found] = book.part(k).nodes[order[place[found]]]
+        nodes[found] = book.array(k, "nodes.npy")[order[place[found]]]
     return nodes

@@ -59,6 +59,10 @@ class PredictConfig:
     nodes: str | None = None
     """A text file with one id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
     overwrite: bool = False
+    model: str | None = None
+    """The run's own model, as the caller names it again."""
+    trust: bool = False
+    """Import the model of one's own that the run folder names, though the caller does not."""
 
     def __post_init__(self) -> None:
         if Path(self.out).suffix not in SUFFIXES:
@@ -105,9 +109,8 @@ def predict(
     trained.check(book)
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
-    net = trained.model(book, model)
+    net = trained.model(book, model, asked.model, asked.trust)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
-    book.verify_checksums(parts)
     dense = not isinstance(net, Model)
     view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # of all nodes
     logits, embeddings = _forward(net, view, trained.best_step, last)

@@ -16,6 +16,7 @@ import torch
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine.disk import write_whole, writing
 from isthmus.errors import InputError
+from isthmus.files import parse_json
 from isthmus.files.atomic import check_writable
 
 KINDS = ("features", "embeddings", "gradients", "weights", "ids")
@@ -35,7 +36,8 @@ class Record:
             self.folder.mkdir(parents=True, exist_ok=True)
         _keep_until(self.folder / "metrics.jsonl", resumed_at)
         for log in self.folder.glob("worker-*.jsonl"):
-            if int(log.stem.removeprefix("worker-")) >= config["workers"]:  # there were more of them before
+            rank = log.stem.removeprefix("worker-")
+            if rank.isdecimal() and int(rank) >= config["workers"]:  # there were more of them before
                 _keep_until(log, resumed_at)
         write_json(self.folder / "config.json", config)
 
@@ -71,12 +73,14 @@ class WorkerRecord:
 def _keep_until(file: Path, step: int | None) -> None:
     """Begins a file of lines anew; lines of steps up to `step` stay, since those will not be done again."""
     kept = []
-    if step is not None and file.exists():
-        for line in file.read_text().splitlines():
+    if step is not None and file.is_file():
+        for line in file.read_text(errors="replace").splitlines():
             try:
-                entry = json.loads(line)
-            except ValueError:
+                entry = parse_json(line.encode(), str(file), "")
+            except InputError:
                 break  # a line cut short by the end of the earlier run
+            if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+                raise InputError(f"{file} has a line without a step: mend it or take it out, or remove the file")
             if entry["step"] <= step:
                 kept.append(line)
     write_whole(file, "".join(line + "\n" for line in kept))
@@ -94,22 +98,6 @@ def check_folder(folder: Path, resume: bool) -> None:
     if not (folder / "config.json").exists() and resume:
         raise InputError(f"{folder} holds no run to resume: leave --resume out, or give the run's own --out")
     check_writable(folder)
-
-
-def workers_of(folder: Path) -> int:
-    """How many workers a run had at last."""
-    try:
-        return int(json.loads((folder / "config.json").read_text())["workers"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): say how many with --workers") from error
-
-
-def steps_told(folder: Path) -> int | None:
-    """Of how many steps the summary of a run tells; None if it has none, as it ended before that was written."""
-    try:
-        return int(json.loads((folder / "summary.json").read_text())["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def without_nan(content: Any) -> Any:

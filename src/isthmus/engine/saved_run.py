@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from isthmus.engine import checkpoint
 from isthmus.engine.config import DTYPES, TrainConfig
-from isthmus.errors import InputError
-from isthmus.nn.models import MODELS
+from isthmus.engine.run_files import RunFacts
+from isthmus.errors import InputError, enough_memory
+from isthmus.files import read_as, read_json
+from isthmus.nn import own_model
+from isthmus.nn.models import MODELS, ModelConfig
 from isthmus.partition import Book, is_parts_folder
+
+_AGAIN = "copy the run folder again"
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,14 @@ class SavedRun:
         run = Path(folder)
         if not (run / "config.json").is_file():
             raise InputError(f"{run} holds no run (no config.json): give the folder that `isthmus train` wrote")
-        try:
-            said: dict[str, Any] = json.loads((run / "config.json").read_text())
-            config = TrainConfig.from_dict({f.name: said[f.name] for f in fields(TrainConfig) if f.name in said})
-            parts = Path(said["parts"])
-            model_class = said.get("model_class") or class_name(MODELS[config.model.model])
-            workers = int(said["workers"])
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{run / 'config.json'} is damaged ({error!r}): copy the run folder again") from error
+        file, facts = run / "config.json", RunFacts.read(run)
+        config = read_as(TrainConfig, read_json(file, _AGAIN), str(file), _AGAIN)
+        model_class = facts.model_class or class_name(MODELS.get(config.model.model, nn.Module))
         progress, best, identity = checkpoint.read_best(run)
         if progress.best_step == 0:
             raise InputError(f"{run} ended before its first evaluation: go on with it by `isthmus train … --resume`")
-        return SavedRun(run, config, parts, identity["parts"], model_class, workers, progress.best_step, best)
+        parts, fingerprint = Path(facts.parts), str(identity.get("parts"))
+        return SavedRun(run, config, parts, fingerprint, model_class, facts.workers, progress.best_step, best)
 
     def book(self, moved_to: str | Path | None = None) -> Book:
         """The parts of the run: where the caller says, else where they were, else inside the run folder."""
@@ -68,15 +65,41 @@ class SavedRun:
                 f"{book.folder} holds other parts than {self.folder} was trained on: give those with --parts DIR"
             )
 
-    def model(self, book: Book, own: nn.Module | None = None) -> nn.Module:
-        """The model that the config describes, or the caller's own, with the best weights."""
+    def shape(self, named: str | None = None, trust: bool = False) -> ModelConfig:
+        """The model to build. A run folder may come from anybody, so code that only it names is not imported.
+
+        ``named`` is the model as the caller names it; ``trust`` says that the run folder may name one itself.
+        """
+        shape = self.config.model
+        if named is not None:
+            return replace(shape, model=named)
+        if shape.model not in MODELS and not trust:
+            raise InputError(
+                f"{self.folder} has a model of its own, {shape.model}, which is imported and run only if you say so: "
+                f"give --model {shape.model}, or --trust if you know who made that folder"
+            )
+        if shape.model not in MODELS:
+            made_by = own_model(shape.model)
+            if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
+                raise InputError(
+                    f"{shape.model}, which {self.folder} names, is no subclass of nn.Module: if it is a function that "
+                    f"makes one, name it yourself with --model {shape.model}"
+                )
+        return shape
+
+    def model(
+        self, book: Book, own: nn.Module | None = None, named: str | None = None, trust: bool = False
+    ) -> nn.Module:
+        """The model that the config describes, or the caller's own, with the best weights; see `shape`."""
         if own is None:
-            config = self.config
-            own = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+            shape, dtype = self.shape(named, trust), DTYPES[self.config.dtype]
+            with enough_memory(f"the model of {self.folder}"):
+                own = shape.build(book.features, book.classes, self.config.seed, dtype)
             if self.model_class != class_name(own):
                 raise InputError(
-                    f"{self.folder} was trained with a model of its own ({self.model_class}), but predict builds the "
-                    "one that config.json describes: in Python, give yours to isthmus.engine.predict(…, model=…)"
+                    f"{self.folder} was trained with another model ({self.model_class}) than {shape.model} makes "
+                    f"({class_name(own)}): name that one with --model, or in Python give yours to "
+                    "isthmus.engine.predict(…, model=…)"
                 )
         try:
             own.load_state_dict(self.best)

@@ -18,6 +18,7 @@ from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import prepare
 from isthmus.engine.record import (
     KINDS,
@@ -28,15 +29,15 @@ from isthmus.engine.record import (
     memory_peak_bytes,
     over_workers,
     probed_errors,
-    steps_told,
     without_nan,
 )
+from isthmus.engine.run_files import steps_told
 from isthmus.engine.saved_run import class_name
 from isthmus.engine.step import evaluate, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
-from isthmus.partition import Book, shares
+from isthmus.partition import Book
 from isthmus.tasks.node_classes import check_metric, default_metric
 
 Watcher = Callable[[dict[str, Any]], None]
@@ -72,10 +73,8 @@ def train(
     with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at the end of their
     step and raise `Stopped`.
     """
-    parts = shares(book, transport.size)[transport.rank]
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
-    book.verify_checksums(parts)
     views, model, optimizer = prepare(book, config, policy or Policy(), transport, model)
     run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:
@@ -154,7 +153,8 @@ class _TrainingRun:
             )
         stateful = not self.runtime.policy.stateless
         if before == size and stateful:
-            self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
+            with checkpoint.fitting(self.out):
+                self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
         if before != size and first:
             held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
             self.note(
@@ -177,6 +177,9 @@ class _TrainingRun:
             self.done += 1
             self.total.add(ledger)
             progress.step += 1
+            ignored = ignored_weights(self.book, self.views.train.graph, type(self.model).__name__)
+            if ignored and progress.step == 1 and self.transport.rank == 0:
+                self.note(ignored)
             if not math.isfinite(loss):
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}

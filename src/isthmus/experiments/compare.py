@@ -6,7 +6,6 @@ folder ``LABEL/seed-K`` for every run; a run that failed leaves ``failed.json`` 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from typing import Any
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import check_writable, write_json
 from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.files import read_json
 from isthmus.launch import local
 from isthmus.launch.job import Job
 from isthmus.launch.place import detect
@@ -126,10 +126,10 @@ def _turns(asked: CompareRequest, folder: Path) -> Iterator[tuple[int, Entry, Pa
 
 def _finished(run: Path, linked: bool) -> bool:
     try:
-        summary = json.loads((run / "summary.json").read_text())
-    except (OSError, ValueError):
+        summary = read_json(run / "summary.json", "")
+    except InputError:
         return False
-    return not linked or "link" in summary
+    return isinstance(summary, dict) and (not linked or "link" in summary)
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
@@ -176,10 +176,10 @@ def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
 def _check_same(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     """The earlier record; it must have asked for the same, or the runs are no comparison."""
     try:
-        earlier = json.loads((folder / ASKED).read_text())
+        earlier = read_json(folder / ASKED, "give another --out")
         pairs = [(name, record[name], earlier[name]) for name in record if name not in (*MAY_CHANGE, "config")]
         pairs += [(name, value, earlier["config"].get(name)) for name, value in record["config"].items()]
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"{folder / ASKED} is damaged ({error}): give another --out") from error
     changed = ", ".join(name for name, now, before in pairs if now != before)
     if changed:

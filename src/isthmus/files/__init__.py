@@ -1,1 +1,27 @@
-"""Arrays and folders on disk: written whole or not at all, checksummed, memory-mapped."""
+"""Files that somebody else may have written: opened, read and checked so that nothing in them can do harm."""
+
+from isthmus.files.json_file import parse_json, read_json
+from isthmus.files.limits import check_unpacked, unpacked_limit
+from isthmus.files.npy import array_errors, map_array, read_array
+from isthmus.files.regular import is_plain_name, open_regular, os_error_line, sha256, unreadable
+from isthmus.files.schema import check_types, read_as
+from isthmus.files.seal import check_seal, sealed
+
+__all__ = [
+    "array_errors",
+    "check_seal",
+    "check_types",
+    "check_unpacked",
+    "is_plain_name",
+    "map_array",
+    "open_regular",
+    "os_error_line",
+    "parse_json",
+    "read_array",
+    "read_as",
+    "read_json",
+    "sealed",
+    "sha256",
+    "unpacked_limit",
+    "unreadable",
+]

@@ -11,11 +11,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from isthmus.errors import InputError
+
+
+class FileEntry(TypedDict):
+    """The entry of one file in the book."""
+
+    bytes: int
+    sha256: str
 
 
 class ArrayFile:
@@ -39,7 +46,7 @@ class ArrayFile:
         self._rows += len(rows)
         self._put(rows.reshape(-1).view(np.uint8).data)
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> FileEntry:
         """Flush to disk; the entry for book.json: size and checksum."""
         if self._rows != self._shape[0]:
             raise ValueError(f"{self._path.name} was promised {self._shape[0]} rows and got {self._rows}")

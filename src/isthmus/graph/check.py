@@ -9,8 +9,14 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
+from isthmus.graph.ranges import ascends
 
 ROWS = 1 << 16  # rows looked at in one go, so that no check doubles the memory
+
+
+def most_classes(nodes: int) -> int:
+    """Return how many classes a graph of so many nodes may have: more are a slip, and would fill the memory."""
+    return max(nodes, 1 << 16)
 
 
 @contextmanager
@@ -28,9 +34,13 @@ def count(given: int | None, rows: int) -> int:
         raise InputError("the graph has no node: give at least one row of x")
     if given is not None and given != rows:
         raise InputError(f"num_nodes is {given:,} but x has {rows:,} rows: make them agree, one row per node")
+    _few_enough(rows)
+    return rows
+
+
+def _few_enough(rows: int) -> None:
     if rows >= 2**31:
         raise InputError(f"{rows:,} nodes are more than 31-bit ids can name: split the graph first")
-    return rows
 
 
 def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
@@ -39,6 +49,7 @@ def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
         return _sparse_rows(x)
     if x.ndim != 2:
         raise InputError(f"x has shape {list(x.shape)}, expected [N, F]: give one row of features per node")
+    _few_enough(len(x))  # before all of them are looked at
     x = _floats(x, "x")
     for a in range(0, len(x), ROWS):
         finite = np.isfinite(x[a : a + ROWS])
@@ -49,12 +60,14 @@ def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
 
 
 def _sparse_rows(x: SparseRows) -> SparseRows:
-    nnz = len(x.data)
+    nnz = x.data.size
     indptr, indices = _integers(x.indptr, "x_indptr"), _integers(x.indices, "x_indices")
-    if indptr.ndim != 1 or len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != nnz or (np.diff(indptr) < 0).any():
+    if not 0 <= x.width < 2**31:
+        raise InputError(f"x has {x.width:,} columns: correct x_shape; there may be 2³¹ − 1")
+    if not ascends(indptr.astype(np.int64, copy=False), nnz):
         raise InputError(f"x_indptr does not ascend from 0 to the {nnz:,} values of x_data: save x as CSR again")
     if indices.shape != (nnz,) or x.data.ndim != 1:
-        raise InputError(f"x_indices has {len(indices):,} entries but x_data {nnz:,}: save x as CSR again")
+        raise InputError(f"x_indices has {indices.size:,} entries but x_data {nnz:,}: save x as CSR again")
     if nnz and (indices.min() < 0 or indices.max() >= x.width):
         raise InputError(f"x_indices names column {_outlier(indices, x.width)} of {x.width}: correct it or x_shape")
     data = _floats(x.data, "x_data")
@@ -77,14 +90,19 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
         raise InputError(f"y has shape {list(y.shape)} but x has {n:,} rows: give [{n}], or [{n}, C] for multi-label")
     if y.dtype.kind not in "biuf":
         raise InputError(f"y has unknown dtype {y.dtype}: give integers, −1 for unlabelled")
+    if num_classes is not None and num_classes > most_classes(n):
+        raise InputError(
+            f"num_classes is {num_classes:,} for {n:,} nodes: correct it; there may be {most_classes(n):,}"
+        )
     if y.ndim == 2:
         return _label_sets(y, num_classes)
     if y.dtype.kind == "f":
         y = np.where(np.isnan(y), -1, y)  # OGB's way of saying unlabelled
-        broken = np.flatnonzero(y != np.rint(y))
-        if len(broken):
-            node = broken[0]
-            raise InputError(f"y of node {node} is {y[node]}, not a class number: give integers, −1 for unlabelled")
+        y = y.astype(np.float32) if y.dtype.itemsize == 2 else y  # 2³¹ is beyond float16
+    broken = np.flatnonzero((np.abs(y) >= 2**31) | (y != np.rint(y))) if y.dtype.kind in "fu" else np.empty(0, int)
+    if len(broken):
+        node = broken[0]
+        raise InputError(f"y of node {node} is {y[node]}, not a class number: give integers, −1 for unlabelled")
     y = y.astype(np.int64, copy=False)
     found = int(y.max()) + 1
     if y.min() < -1:
@@ -102,7 +120,23 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     return y, num_classes
 
 
+def empty_classes(y: np.ndarray, num_classes: int) -> str | None:
+    """Say in one line that some class has no node, as where labels count from 1; None if each has one."""
+    if y.ndim == 2:
+        return None
+    empty = np.flatnonzero(np.bincount(y[y >= 0], minlength=num_classes) == 0)
+    if not len(empty):
+        return None
+    which = ", ".join(str(label) for label in empty[:5]) + (" …" if len(empty) > 5 else "")
+    count = f"y has labels up to {num_classes - 1}, hence {num_classes} classes, but no node has label {which}"
+    if empty[0] == 0:
+        return f"{count}: labels count from 0, so subtract {int(y[y >= 0].min())} if that is not meant"
+    return f"{count}: give num_classes if that is meant"
+
+
 def _label_sets(y: np.ndarray, num_classes: int | None) -> tuple[np.ndarray, int]:
+    if not y.shape[1]:
+        raise InputError(f"y has shape {list(y.shape)}, no label at all: give [{len(y)}], or [{len(y)}, C]")
     if num_classes is not None and num_classes != y.shape[1]:
         raise InputError(f"y has {y.shape[1]} columns but num_classes is {num_classes}: make them agree")
     for a in range(0, len(y), ROWS):
@@ -187,6 +221,8 @@ def edge_attr(attr: np.ndarray | None, edges: int) -> np.ndarray | None:
         return None
     if attr.ndim not in (1, 2) or len(attr) != edges:
         raise InputError(f"edge_attr has shape {list(attr.shape)} for {edges:,} edges: give one row per edge")
+    if attr.ndim == 2 and not attr.shape[1]:
+        raise InputError(f"edge_attr has shape {list(attr.shape)}, no value at all: leave it out")
     attr = _floats(attr, "edge_attr")
     bad = np.argwhere(~np.isfinite(attr))
     if len(bad):

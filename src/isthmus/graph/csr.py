@@ -20,6 +20,7 @@ class Csr:
     self_loops: int  # dropped
     duplicates: int  # merged
     symmetric: bool
+    parallel: tuple[np.ndarray, np.ndarray] | None = None  # places of equal edges, and of merged ones after them
 
 
 def pack(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
@@ -48,10 +49,12 @@ def targets(keys: np.ndarray) -> np.ndarray:
 
 def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr:
     """Sort the packed ``keys`` (in place; they are used up) and make the CSR form of their distinct edges."""
-    order = None
+    order = parallel = None
     if keep_order:  # stable, so that the first of several equal edges is the one that stays
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
+        again = np.flatnonzero((keys[1:] == keys[:-1]) & (sources(keys) != targets(keys))[1:]) + 1
+        parallel = order[again - 1], order[again]
     else:
         keys.sort()
     total = len(keys)
@@ -66,7 +69,7 @@ def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr
         indptr[first + 1 : first + 1 + len(count)] += count
     np.cumsum(indptr, out=indptr)
     symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
-    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric)
+    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric, parallel)
 
 
 def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:

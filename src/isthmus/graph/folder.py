@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import check_seal, map_array, read_as, read_json, sealed, sha256
+from isthmus.graph.check import most_classes
 from isthmus.graph.graph import Graph, SparseRows
+from isthmus.graph.ranges import ascends, outlier
 
 FORMAT, VERSION = "isthmus-graph", 1
 MASKS = ("train_mask", "val_mask", "test_mask")
-FIELDS = ("nodes", "edges", "features", "splits", "num_classes", "multilabel", "name", "symmetric", "notes", "arrays")
+NAMES = {"indptr", "indices", "x", "x_indptr", "x_indices", "x_data", "y", *MASKS, "edge_attr", "node_type", "ids"}
+_AGAIN = "convert the graph again"
+
+
+@dataclass(frozen=True)
+class About:
+    """The content of graph.json."""
+
+    format: str
+    version: int
+    checked: bool
+    name: str
+    nodes: int
+    edges: int
+    features: int
+    splits: int
+    num_classes: int
+    multilabel: bool
+    symmetric: bool
+    notes: tuple[str, ...]
+    arrays: tuple[str, ...]
+    sums: dict[str, str] = field(default_factory=dict)
+    """The sha256 of every array; older folders have none."""
 
 
 def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
@@ -38,13 +66,18 @@ def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
         "splits": graph.num_splits, "symmetric": graph.symmetric, "checked": True, "notes": list(graph.notes),
         "arrays": sorted(name for name, array in arrays.items() if array is not None),
     }  # fmt: skip
+    sums = {}
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         for name, array in arrays.items():
             if array is not None:
-                np.save(part / f"{name}.npy", array, allow_pickle=False)
-        (part / "graph.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+                with (part / f"{name}.npy").open("wb") as file:
+                    summed = _Summed(file)
+                    np.save(summed, array, allow_pickle=False)  # type: ignore[arg-type]
+                    sums[name] = summed.sum.hexdigest()
+        text = json.dumps(sealed({**about, "sums": sums}), indent=1, ensure_ascii=False)
+        (part / "graph.json").write_text(text + "\n", encoding="utf-8")
         part.chmod(0o755)
         part.rename(folder)
     except BaseException:
@@ -57,50 +90,102 @@ def is_graph_folder(folder: Path) -> bool:
     return (folder / "graph.json").is_file()
 
 
+class _Summed:
+    """A file that computes the sha256 of what is written to it."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.sum = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sum.update(data)
+        return self.file.write(data)
+
+
 def open_graph(folder: str | os.PathLike) -> Graph:
-    """Memory-map the graph. It was checked when it was written: only names, shapes and file sizes are checked again."""
+    """Memory-map the graph. Sums, shapes and the range of every index are checked, what else it holds is not.
+
+    Folders that were written before there were sums are read without comparing them.
+    """
     folder = Path(folder)
     about = _about(folder)
-    arrays = {name: _map(folder / f"{name}.npy") for name in about["arrays"]}
-    n, e, f, s = about["nodes"], about["edges"], about["features"], about["splits"]
-    y_shape = (n, about["num_classes"]) if about["multilabel"] else (n,)
-    expected: dict[str, tuple[int, ...]] = {"indptr": (n + 1,), "indices": (e,), "y": y_shape}
-    expected |= dict.fromkeys(MASKS, (n, s))
-    expected |= {"x_indptr": (n + 1,)} if "x_data" in arrays else {"x": (n, f)}
-    for name, shape in expected.items():
-        if name not in arrays:
-            raise InputError(f"{folder} has no {name}.npy: convert the graph again")
-        if arrays[name].shape != shape:
-            found = list(arrays[name].shape)
-            raise InputError(f"{folder}/{name}.npy has shape {found}, not {list(shape)}: convert the graph again")
-    if arrays["indptr"][0] != 0 or arrays["indptr"][-1] != e:
-        raise InputError(f"{folder}/indptr.npy does not end at {e:,} edges: convert the graph again")
+    arrays = {name: _map(folder, name, about) for name in about.arrays}
+    if complaint := _forms(about, arrays) or _ranges(about, arrays):
+        name, how = complaint
+        raise InputError(f"{folder}/{name}.npy {how}: {_AGAIN}")
     train, val, test = (arrays[mask] for mask in MASKS)
-    x: np.ndarray | SparseRows
-    x = SparseRows(arrays["x_indptr"], arrays["x_indices"], arrays["x_data"], f) if "x_data" in arrays else arrays["x"]
+    x: np.ndarray | SparseRows = arrays["x"] if "x" in arrays else arrays["x_data"]
+    if "x" not in arrays:
+        x = SparseRows(arrays["x_indptr"], arrays["x_indices"], arrays["x_data"], about.features)
     return Graph(
         arrays["indptr"], arrays["indices"], x, arrays["y"], train, val, test,
-        about["num_classes"], about["name"], about["symmetric"], arrays.get("edge_attr"), arrays.get("node_type"),
-        tuple(about["notes"]), arrays.get("ids"),
+        about.num_classes, about.name, about.symmetric, arrays.get("edge_attr"), arrays.get("node_type"),
+        about.notes, arrays.get("ids"),
     )  # fmt: skip
 
 
-def _about(folder: Path) -> dict:
-    try:
-        about = json.loads((folder / "graph.json").read_text(encoding="utf-8"))
-        if about["format"] != FORMAT or not about["checked"]:
-            raise InputError(f"{folder}/graph.json is not that of a checked graph: convert the graph again")
-        if about["version"] > VERSION:
-            raise InputError(f"{folder} has format version {about['version']}, newer than {VERSION}: update isthmus")
-        if missing := set(FIELDS) - set(about):
-            raise KeyError(*missing)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError):
-        raise InputError(f"{folder}/graph.json is missing, damaged or incomplete: convert the graph again") from None
+Complaint = tuple[str, str] | None  # (array, what is wrong with it)
+
+
+def _forms(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
+    """Types and shapes."""
+    n, e = about.nodes, about.edges
+    y = ("u1", (n, about.num_classes)) if about.multilabel else ("i8", (n,))
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {"indptr": ("i8", (n + 1,)), "indices": ("i4 i8", (e,)), "y": y}
+    expected |= dict.fromkeys(MASKS, ("b1", (n, about.splits)))
+    if "x" in arrays:
+        expected["x"] = ("f2 f4 f8", (n, about.features))
+    else:
+        nnz = arrays["x_data"].size if "x_data" in arrays else 0
+        expected |= {"x_indptr": ("i8", (n + 1,)), "x_indices": ("i4", (nnz,)), "x_data": ("f2 f4 f8", (nnz,))}
+    for name, kinds, width in (("edge_attr", "f2 f4 f8", e), ("node_type", "i8", n), ("ids", "iu U", n)):
+        if name in arrays:
+            expected[name] = (kinds, (width, *arrays[name].shape[1:]) if name == "edge_attr" else (width,))
+    for name, (kinds, shape) in expected.items():
+        if name not in arrays:
+            return name, "is not there"
+        if arrays[name].shape != shape:
+            return name, f"has shape {list(arrays[name].shape)}, not {list(shape)}"
+        dtype = arrays[name].dtype
+        if not dtype.isnative or not (dtype.str[1:] in kinds.split() or (name == "ids" and dtype.kind in "iuU")):
+            return name, f"holds {dtype}"
+    attr = arrays.get("edge_attr")
+    return ("edge_attr", "has more than two dimensions") if attr is not None and attr.ndim > 2 else None
+
+
+def _ranges(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
+    """Row starts ascend, indices are in range, labels are classes."""
+    for name, end in (("indptr", about.edges), ("x_indptr", arrays["x_data"].size if "x_data" in arrays else 0)):
+        if name in arrays and not ascends(arrays[name], end):
+            return name, f"does not ascend from 0 to {end:,}"
+    limits = {"indices": (about.nodes, 0), "x_indices": (about.features, 0)}
+    limits["y"] = (2, 0) if about.multilabel else (about.num_classes, -1)
+    for name, (limit, least) in limits.items():
+        if name in arrays and (place := outlier(arrays[name], limit, least)) is not None:
+            return name, f"has {arrays[name].reshape(-1)[place]} in place {place:,}, out of {least} to {limit - 1:,}"
+    for name in MASKS:
+        if not about.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+            return name, "has a node without a label"
+    return None
+
+
+def _about(folder: Path) -> About:
+    path = folder / "graph.json"
+    content = read_json(path, _AGAIN)
+    about = read_as(About, content, str(path), _AGAIN)
+    if about.format != FORMAT or not about.checked:
+        raise InputError(f"{path} is not that of a checked graph: {_AGAIN}")
+    if about.version > VERSION:
+        raise InputError(f"{folder} has format version {about.version}, newer than {VERSION}: update isthmus")
+    check_seal(content, path, _AGAIN)
+    sizes = 0 < about.nodes < 2**31 and about.edges >= 0 and 0 <= about.features < 2**31 and about.splits > 0
+    known = set(about.arrays) <= NAMES and len(set(about.arrays)) == len(about.arrays)
+    if not sizes or not known or not 0 < about.num_classes <= most_classes(about.nodes):
+        raise InputError(f"{path} is damaged (sizes that no graph has, or arrays that are unknown): {_AGAIN}")
     return about
 
 
-def _map(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        raise InputError(f"{path} is missing, truncated or damaged: convert the graph again") from None
+def _map(folder: Path, name: str, about: About) -> np.ndarray:
+    path = folder / f"{name}.npy"
+    if about.sums and sha256(path, _AGAIN) != about.sums.get(name):
+        raise InputError(f"{path} is damaged (its sha256 is not that of graph.json): {_AGAIN}")
+    return map_array(path, _AGAIN)

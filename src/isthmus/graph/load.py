@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import InputError
+from isthmus.errors import InputError, enough_memory
+from isthmus.files import unreadable
 from isthmus.graph.blocks import Progress
 from isthmus.graph.folder import is_graph_folder, open_graph
 from isthmus.graph.graph import Graph
@@ -36,6 +37,15 @@ def load(source: Any, *, undirected: bool = False, directed: bool = False, progr
     """
     if isinstance(source, Graph):
         return _as_it_is(source, undirected)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else "this graph"
+    try:
+        with enough_memory(name):
+            return _load(source, undirected, directed, progress)
+    except OSError as error:
+        raise unreadable(name, error) from error
+
+
+def _load(source: Any, undirected: bool, directed: bool, progress: Progress | None) -> Graph:
     if is_data(source):
         return assemble(read_data(source, "data"), undirected=undirected, directed=directed)
     if not isinstance(source, (str, os.PathLike)):
@@ -83,6 +93,10 @@ def _read_path(path: Path) -> RawGraph:
 
 
 def data_roots() -> list[Path]:
-    """Where named datasets are kept: $ISTHMUS_DATA or ~/.cache/isthmus; then ``dataset/`` here, OGB's own habit."""
+    """Where named datasets are kept: $ISTHMUS_DATA or ~/.cache/isthmus.
+
+    Never the working folder, OGB's own habit: PyG and OGB unpickle what lies in their caches, so whoever wrote files
+    of the working folder could run code here.
+    """
     home = os.environ.get("ISTHMUS_DATA")
-    return [Path(home) if home else Path.home() / ".cache" / "isthmus", Path("dataset")]
+    return [Path(home) if home else Path.home() / ".cache" / "isthmus"]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import lzma
+import os
+import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import array_errors, check_unpacked, open_regular, read_array
 from isthmus.graph.graph import SparseRows
 from isthmus.graph.raw import RawGraph
 
@@ -42,8 +48,9 @@ def read_npz(path: Path) -> RawGraph:
 
 def _sparse_x(path: Path, arrays: NpzArrays) -> SparseRows:
     indptr, indices, data, shape = (arrays[key] for key in SPARSE_X)
-    if shape.shape != (2,) or len(indptr) != shape[0] + 1:
-        rows = len(indptr) - 1
+    whole = shape.shape == (2,) and shape.dtype.kind in "iu"
+    if not whole or indptr.ndim != 1 or len(indptr) != int(shape[0]) + 1:
+        rows = indptr.size - 1
         raise InputError(f"{path}: x_shape {shape.tolist()} does not fit {rows:,} rows of x_indptr: save x again")
     return SparseRows(indptr, indices, data, int(shape[1]))
 
@@ -52,23 +59,25 @@ class NpzArrays:
     """The arrays of an .npz file, each read when asked for; whatever is wrong with the file is an InputError."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._file = path, open_regular(path)
         try:
-            with open(path, "rb") as file:
-                start = file.read(4)
-            if start not in (b"PK\x03\x04", b"PK\x05\x06"):  # a zip with members, or an empty one
+            if self._file.read(4) not in (b"PK\x03\x04", b"PK\x05\x06"):  # a zip with members, or an empty one
                 raise InputError(f"{path} is not an .npz file (a zip of arrays): write it with numpy.savez")
-            self._file = np.load(path, allow_pickle=False)
-        except (zipfile.BadZipFile, EOFError):
-            raise InputError(f"{path} is truncated or damaged: copy or write it again") from None
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
-        self.names: list[str] = self._file.files
+            with self._reading(""):
+                self._zip = zipfile.ZipFile(self._file)
+            self._members = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
+            unpacked = sum(info.file_size for info in self._members.values())
+            check_unpacked(path, os.fstat(self._file.fileno()).st_size, unpacked)
+        except BaseException:
+            self._file.close()
+            raise
+        self.names = list(self._members)
 
     def __enter__(self) -> NpzArrays:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._zip.close()
         self._file.close()
 
     def require(self, *names: str) -> None:
@@ -78,16 +87,32 @@ class NpzArrays:
             raise InputError(f"{self.path} has no {', '.join(missing)} (there is: {there}): add what is missing")
 
     def __getitem__(self, name: str) -> np.ndarray:
+        with self._reading(f" at {name}"), self._zip.open(self._members[name]) as member:
+            return read_array(member, self._members[name].file_size)
+
+    @contextmanager
+    def _reading(self, where: str) -> Iterator[None]:
+        """Say in one line what is wrong with the zip, or with an array in it."""
         try:
-            return self._file[name]
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError):
-            raise InputError(f"{self.path} is truncated or damaged at {name}: copy or write it again") from None
-        except ValueError as error:
-            if "allow_pickle" in str(error):
+            with array_errors(f"{self.path}{where}", "copy or write it again"):
+                yield
+        except InputError as error:
+            if "pickled" in str(error):
+                name = where.removeprefix(" at ")
                 raise InputError(
                     f"{self.path}: {name} is a pickled array, which could run code: save it as a plain array"
                 ) from None
-            raise InputError(f"{self.path} is truncated or damaged at {name}: copy or write it again") from None
+            raise InputError(f"{self.path} is truncated or damaged{where}: copy or write it again") from None
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            lzma.LZMAError,
+            EOFError,
+            RuntimeError,
+            struct.error,
+        ):
+            # A method of compression that is unknown, or a password, is as bad as damage.
+            raise InputError(f"{self.path} is truncated or damaged{where}: copy or write it again") from None
 
     def get(self, name: str) -> np.ndarray | None:
         return self[name] if name in self.names else None

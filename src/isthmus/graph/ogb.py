@@ -47,7 +47,7 @@ def read_ogb(folder: Path) -> tuple[RawGraph, bool]:
     name = folder.resolve().name.replace("_", "-")
     raw = folder / "raw"
     fields = _binary(raw) if (raw / "data.npz").exists() else _text(raw)
-    masks = _masks(folder / "split", len(fields["y"]))
+    masks = _masks(folder / "split", fields["y"].shape[0] if fields["y"].ndim else 0)
     return RawGraph(**fields, **masks, name=name), name in ONE_WAY
 
 
@@ -56,8 +56,10 @@ def _text(raw: Path) -> dict[str, Any]:
     for needed in ("edge", "node-label", "num-node-list"):
         if not (raw / f"{needed}.csv.gz").exists():
             raise InputError(f"{raw} has no {needed}.csv.gz: unpack the dataset again")
-    edge = read_matrix(raw / "edge.csv.gz", np.int64)
-    nodes = int(read_matrix(raw / "num-node-list.csv.gz", np.int64)[0, 0])
+    edge, counts = (read_matrix(raw / f"{name}.csv.gz", np.int64) for name in ("edge", "num-node-list"))
+    if edge.shape[1] != 2 or not counts.size or not 0 < counts[0, 0] < 2**31:
+        raise InputError(f"{raw} has no two ends of every edge, or no number of nodes: unpack the dataset again")
+    nodes = int(counts[0, 0])
     label = read_matrix(raw / "node-label.csv.gz", np.float32)
     attr = read_matrix(raw / "edge-feat.csv.gz", np.float32) if (raw / "edge-feat.csv.gz").exists() else None
     kind = next((raw / name for name in ("node_species.csv.gz", "species.csv.gz") if (raw / name).exists()), None)
@@ -69,7 +71,7 @@ def _text(raw: Path) -> dict[str, Any]:
         raise InputError(f"{raw} has neither node-feat.csv.gz nor edge-feat.csv.gz: unpack the dataset again")
     types = None
     if kind is not None:  # species are taxonomy numbers; types count from 0
-        types = np.unique(read_matrix(kind, np.int64)[:, 0], return_inverse=True)[1]
+        types = np.unique(read_matrix(kind, np.int64).reshape(-1), return_inverse=True)[1]
     fields = {"src": edge[:, 0], "dst": edge[:, 1], "x": x, "y": label, "num_nodes": nodes}
     return fields | {"edge_attr": attr, "node_type": types}
 
@@ -77,6 +79,8 @@ def _text(raw: Path) -> dict[str, Any]:
 def _mean_of_edges(edge: np.ndarray, attr: np.ndarray, nodes: int) -> np.ndarray:
     """Mean of the attributes of a node's edges, the usual features for ogbn-proteins."""
     ends = edge.T.reshape(-1)
+    if len(attr) != len(edge) or not len(edge) or ends.min() < 0 or ends.max() >= nodes:
+        raise InputError(f"edge-feat.csv.gz or edge.csv.gz do not fit {nodes:,} nodes: unpack the dataset again")
     degree = np.maximum(np.bincount(ends, minlength=nodes), 1)
     both = np.concatenate([attr, attr])
     sums = [np.bincount(ends, both[:, column], minlength=nodes) for column in range(attr.shape[1])]
@@ -91,6 +95,8 @@ def _binary(raw: Path) -> dict[str, Any]:
     with NpzArrays(raw / "data.npz") as data:
         data.require("edge_index", "num_nodes_list", "node_feat")
         edge_index = data["edge_index"]
+        if edge_index.ndim != 2 or len(edge_index) != 2:
+            raise InputError(f"{raw / 'data.npz'}: edge_index is not [2, E]: unpack the dataset again")
         return {
             "src": edge_index[0],
             "dst": edge_index[1],
@@ -108,7 +114,7 @@ def _masks(splits: Path, nodes: int) -> dict[str, Any]:
     masks = {}
     for name, key in zip(SPLITS, ("train_mask", "val_mask", "test_mask"), strict=True):
         path = kinds[0] / f"{name}.csv.gz"
-        members = read_matrix(path, np.int64)[:, 0]
+        members = read_matrix(path, np.int64).reshape(-1)
         if len(members) and (members.min() < 0 or members.max() >= nodes):
             raise InputError(f"{path} names node {members.max()} of {nodes:,}: unpack the dataset again")
         masks[key] = np.zeros(nodes, bool)

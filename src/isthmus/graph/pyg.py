@@ -53,16 +53,16 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
         if getattr(data, field, None) is None:
             raise InputError(f"{name} has no {field}: set data.{field}, one row per node")
     notes: tuple[str, ...] = ()
-    nodes = int(data.x.shape[0])
+    x, y = _rows(data.x, name), _array(data.y, name, "y")
     missing = [mask for mask in MASKS if getattr(data, mask, None) is None]
     if missing and not (split and len(missing) == 3):
         raise InputError(f"{name} has no {', '.join(missing)}: set them, e.g. with PyG's transform RandomNodeSplit")
     if missing:
-        train, val, test = _split(nodes, _array(data.y))
+        train, val, test = _split(x.shape[0], y)
         notes = ("no split comes with this dataset: a 60/20/20 split with seed 0 was drawn",)
     else:
-        train, val, test = (_array(getattr(data, mask)) for mask in MASKS)
-    edges = _array(edge_index)
+        train, val, test = (_array(getattr(data, mask), name, mask) for mask in MASKS)
+    edges = _array(edge_index, name, "edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise InputError(f"{name}: edge_index has shape {list(edges.shape)}, expected [2, E]: transpose it")
     attr, kind = getattr(data, "edge_attr", None), getattr(data, "node_type", None)
@@ -72,8 +72,9 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
     if getattr(data, "edge_type", None) is not None:
         notes += ("edge_type is not read: put it into edge_attr",)
     return RawGraph(
-        edges[0], edges[1], _rows(data.x), _array(data.y), train, val, test, name,
-        edge_attr=None if attr is None else _array(attr), node_type=None if kind is None else _array(kind), notes=notes,
+        edges[0], edges[1], x, y, train, val, test, name,
+        edge_attr=None if attr is None else _array(attr, name, "edge_attr"),
+        node_type=None if kind is None else _array(kind, name, "node_type"), notes=notes,
     )  # fmt: skip
 
 
@@ -89,31 +90,51 @@ def read_pyg(name: str, roots: list[Path]) -> RawGraph:
     folder = next((root / kind for root in roots if (root / kind).is_dir()), roots[0] / kind)
     try:
         data = getattr(datasets, kind)(root=str(folder), **arguments)[0]
-    except (OSError, EOFError, KeyError) as error:
+    except Exception as error:  # whatever PyG's own reader meets in a damaged cache
         remedy = "remove the folder to download it again"
-        raise InputError(f"pyg:{name} cannot be read from {folder} ({error}): {remedy}") from None
+        raise InputError(f"pyg:{name} cannot be read from {folder} ({error!r}): {remedy}") from error
     return read_data(data, name, split=True)
 
 
-def _array(tensor: Any) -> np.ndarray:
-    if str(getattr(tensor, "dtype", "")) == "torch.bfloat16":  # which numpy does not know
-        tensor = tensor.float()
-    return tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
+def _array(value: Any, name: str, field: str) -> np.ndarray:
+    """A tensor, or what numpy makes an array of numbers of."""
+    try:
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # which numpy does not know
+            value = value.float()
+        array = value.detach().cpu().resolve_conj().resolve_neg().numpy() if _is_tensor(value) else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(f"{name}: {field} is no plain array ({why}): set it to a dense tensor of numbers") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name}: {field} holds {array.dtype}, not numbers: set it to a dense tensor of numbers")
+    return array
 
 
-def _rows(x: Any) -> np.ndarray | SparseRows:
+def _is_tensor(value: Any) -> bool:
+    return type(value).__module__.startswith("torch") and hasattr(value, "detach")
+
+
+def _rows(x: Any, name: str) -> np.ndarray | SparseRows:
     """Dense rows, or CSR rows of a sparse tensor."""
-    if str(getattr(x, "layout", "torch.strided")) != "torch.strided":
+    if not _is_tensor(x) or str(getattr(x, "layout", "torch.strided")) == "torch.strided":
+        rows = _array(x, name, "x")
+        if rows.ndim != 2:
+            raise InputError(f"{name}: x has shape {list(rows.shape)}, expected [N, F]: give one row per node")
+        return rows
+    try:
         x = x.to_sparse_coo().coalesce()  # sorted by row
-        row, column = _array(x.indices())
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=x.shape[0]))])
-        return SparseRows(indptr, column, _array(x.values()), int(x.shape[1]))
-    return _array(x)
+    except (RuntimeError, NotImplementedError):
+        raise InputError(f"{name}: x is a sparse tensor of a kind that is unknown: give x.to_sparse_coo()") from None
+    if x.sparse_dim() != 2 or x.dense_dim():
+        raise InputError(f"{name}: x is sparse of shape {list(x.shape)}, expected [N, F]: give one row per node")
+    row, column = _array(x.indices(), name, "x")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=x.shape[0]))])
+    return SparseRows(indptr, column, _array(x.values(), name, "x"), int(x.shape[1]))
 
 
 def _split(nodes: int, y: np.ndarray) -> list[np.ndarray]:
     order = np.random.Generator(np.random.Philox(0)).permutation(nodes)
-    if y.ndim == 1:
+    if y.shape == (nodes,):
         order = order[y[order] >= 0]
     cuts = (0, round(0.6 * len(order)), round(0.8 * len(order)), len(order))
     masks = np.zeros((3, nodes), bool)

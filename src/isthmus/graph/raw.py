@@ -44,6 +44,8 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         edge_attr = check.edge_attr(raw.edge_attr, len(src))
         node_type = check.node_type(raw.node_type, n)
         notes = list(raw.notes)
+        if raw.num_classes is None and (gap := check.empty_classes(y, num_classes)):
+            notes.append(gap)
 
         keys = csr.pack(src, dst)
         given = len(keys)
@@ -57,8 +59,11 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
             notes.append(f"reverses added: {given:,} edges given, {len(structure.indices):,} in both directions")
         if structure.duplicates:
             # Every edge has its reverse by now, so that each of several equal ones is counted twice.
-            also = " (an edge and its reverse are the same)" if undirected else ""
+            own = "" if edge_attr is None else ", but each keeps the attributes that were given for it"
+            also = f" (an edge and its reverse are the same{own})" if undirected else ""
             notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
+        if edge_attr is not None and structure.parallel is not None:
+            notes += _lost_attributes(edge_attr, src, dst, structure.parallel)
         if structure.self_loops:
             notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (gcn and gat add their own)")
     if edge_attr is not None:
@@ -68,3 +73,20 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         structure.indptr, structure.indices, x, y, train, val, test, num_classes, raw.name, structure.symmetric,
         edge_attr, node_type, tuple(notes), raw.ids,
     )  # fmt: skip
+
+
+def _lost_attributes(
+    attr: np.ndarray, src: np.ndarray, dst: np.ndarray, parallel: tuple[np.ndarray, np.ndarray]
+) -> list[str]:
+    """Say of how many merged edges the attributes were dropped, though they are others than those that stay."""
+    before, after = parallel
+    given = after < len(attr)  # what is beyond was added as a reverse, and gives way to the edge that was given
+    differs = attr[before[given]] != attr[after[given]]
+    lost = after[given][differs.any(axis=1) if attr.ndim == 2 else differs]
+    if not len(lost):
+        return []
+    first = f"{int(src[lost[0]])} → {int(dst[lost[0]])}"
+    return [
+        f"{len(lost):,} of them had other attributes than the same edge before them (first: {first}): those of the "
+        "first stay; add weights up beforehand if they are meant to count together"
+    ]

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import check_unpacked, open_regular
 from isthmus.graph.raw import RawGraph
 from isthmus.graph.text import read_header, read_matrix, read_words
 
@@ -69,6 +70,8 @@ def read_tables(folder: Path) -> RawGraph:
         raise InputError(f"{nodes.path} has no feature column: add at least one column of numbers")
     attributes = edges.others({"src", "dst"}, {"src", "dst"})
     x = nodes.numbers(features, np.float32)
+    if not len(x):
+        raise InputError(f"{nodes.path} has no row below its first line: give one for every node")
     src, dst, ids = _ends(nodes, edges)
     masks = _masks_from_words(nodes) if by_word else {name: _truth(nodes, name) for name in MASKS}
     attr = _narrowed(edges.numbers(attributes, np.float64)) if attributes else None
@@ -90,6 +93,7 @@ def open_table(folder: Path, stem: str) -> Table:
     """folder/stem.parquet or folder/stem.csv."""
     parquet = folder / f"{stem}.parquet"
     if parquet.exists():
+        open_regular(parquet).close()
         return _parquet(parquet)
     for path in (folder / f"{stem}.csv", folder / f"{stem}.csv.gz"):
         if path.exists():
@@ -125,8 +129,12 @@ def _parquet(path: Path) -> Table:
         raise InputError(f"{path} needs pyarrow: pip install 'isthmus[parquet]', or give CSV files") from None
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError):
+        names = file.schema_arrow.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise InputError(f"{path} is not a whole Parquet file: copy or write it again") from None
+    if len(set(names)) < len(names):
+        raise InputError(f"{path} names a column twice: rename one of {', '.join(names)}")
+    check_unpacked(path, path.stat().st_size, 8 * file.metadata.num_rows * len(names))
 
     def column(name: str) -> pa.Array:
         try:
@@ -165,9 +173,14 @@ def _parquet(path: Path) -> Table:
         raise InputError(f"{path} column {name!r} holds {values.type}: give row numbers, or give the nodes a column id")
 
     def words(name: str) -> np.ndarray:
-        return np.array([_word(value) for value in column(name).to_pylist()], dtype=str)
+        try:
+            found = [_word(value) for value in column(name).to_pylist()]
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is damaged in column {name!r}: copy or write it again") from None
+        check_unpacked(path, path.stat().st_size, 4 * max(map(len, found), default=0) * len(found))
+        return np.array(found, dtype=str)
 
-    return Table(path, file.schema_arrow.names, numbers, keys, words)
+    return Table(path, names, numbers, keys, words)
 
 
 def _word(value: object) -> str:

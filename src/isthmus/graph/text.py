@@ -4,26 +4,51 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import check_unpacked, open_regular
 
 LINES = 1 << 17  # lines parsed at a time
+LONGEST = 1 << 22  # characters of the line that names the columns
 
 
 def open_text(path: Path) -> IO[str]:
-    """The file as text, unzipped if its name ends in .gz."""
-    try:
-        unzip = path.suffix == ".gz"
-        return gzip.open(path, "rt", encoding="utf-8-sig") if unzip else open(path, encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+    """The file as text, unzipped if its name ends in .gz, and not beyond what it may unpack to."""
+    file: IO[bytes] = open_regular(path)
+    if path.suffix == ".gz":
+        unzipped = _Unzipped(path, os.fstat(file.fileno()).st_size, gzip.GzipFile(fileobj=file), file)
+        file = io.BufferedReader(unzipped, 1 << 16)
+    return io.TextIOWrapper(file, encoding="utf-8-sig")
+
+
+class _Unzipped(io.RawIOBase):
+    """A gzipped file that counts what it has unpacked."""
+
+    def __init__(self, path: Path, packed: int, content: gzip.GzipFile, file: IO[bytes]):
+        self.path, self.packed, self.content, self.file, self.done = path, packed, content, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        count = self.content.readinto(room)
+        self.done += count
+        check_unpacked(self.path, self.packed, self.done)
+        return count
+
+    def close(self) -> None:
+        self.content.close()
+        self.file.close()
+        super().close()
 
 
 def read_matrix(
@@ -39,11 +64,20 @@ def read_matrix(
 def read_words(path: Path, column: int, skip: int = 0) -> np.ndarray:
     """One column as stripped text."""
     words: list[str] = []
+    longest = 1
     for first, lines in _blocks(path, skip):
-        for number, cells in enumerate(csv.reader(lines), first):
-            if column >= len(cells):
-                raise InputError(f"{path} line {number} has only {len(cells)} cells: give every line the same number")
-            words.append(cells[column].strip())
+        try:
+            for number, cells in enumerate(csv.reader(lines), first):
+                if column >= len(cells):
+                    raise InputError(
+                        f"{path} line {number} has only {len(cells)} cells: give every line the same number"
+                    )
+                words.append(cells[column].strip())
+        except csv.Error as error:
+            raise InputError(f"{path} cannot be read near line {first:,} ({error}): check its quotes") from None
+        longest = max(longest, *(len(word) for word in words[-len(lines) :]), 1)
+        # Numpy gives every word the room of the longest.
+        check_unpacked(path, path.stat().st_size, 4 * longest * len(words))
     return np.array(words, dtype=str)
 
 
@@ -51,8 +85,13 @@ def read_header(path: Path) -> list[str]:
     """The names in the first line."""
     with open_text(path) as file:
         try:
-            return [name.strip() for name in next(csv.reader([file.readline()]), [])]
-        except (UnicodeDecodeError, EOFError, OSError, zlib.error):
+            line = file.readline(LONGEST + 1)
+            if len(line) > LONGEST:
+                raise InputError(f"{path} has a first line of more than {LONGEST:,} characters: name the columns in it")
+            return [name.strip() for name in next(csv.reader([line]), [])]
+        except (EOFError, OSError, zlib.error):
+            raise InputError(f"{path} is truncated or damaged in its first line: copy it again") from None
+        except (UnicodeDecodeError, csv.Error):
             raise InputError(f"{path} is not readable text: write it again as UTF-8 CSV") from None
 
 
@@ -79,15 +118,20 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, list[str]]]:
 def _parse(
     path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
 ) -> np.ndarray:
+    # Numpy's reader of whole numbers looks letters up in a table that ends after ASCII, and may crash beyond.
+    plain = [line if line.isascii() else line.encode("ascii", "replace").decode() for line in lines]
     try:
         block: np.ndarray = np.loadtxt(
-            lines, dtype, delimiter=",", comments=None, quotechar='"', usecols=columns, ndmin=2
+            plain, dtype, delimiter=",", comments=None, quotechar='"', usecols=columns, ndmin=2
         )
         if len(block) == len(lines):
             return block
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, OverflowError):
         pass
-    raise InputError(_blame(path, lines, first, dtype, columns, names))
+    try:
+        raise InputError(_blame(path, lines, first, dtype, columns, names))
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read near line {first:,} ({error}): check its quotes") from None
 
 
 def _blame(

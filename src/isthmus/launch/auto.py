@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from isthmus.engine import TrainConfig
 from isthmus.engine.prepare import prepare
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import train_step
-from isthmus.errors import InputError
+from isthmus.files import read_as, read_json
 from isthmus.local import Policy, Savings
 from isthmus.partition import Book
 
@@ -93,11 +92,8 @@ def settle(book: Book, config: TrainConfig, transport: Transport, run: Path | No
     if not config.options.get("auto"):
         return config
     if run is not None and resume:
-        try:
-            begun_with = json.loads((run / "config.json").read_text())["options"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            remedy = "copy it again, or give the options that auto had chosen instead of auto"
-            raise InputError(f"{run / 'config.json'} is damaged ({error!r}): {remedy}") from error
+        file, remedy = run / "config.json", "copy it again, or give the options that auto had chosen instead of auto"
+        begun_with = read_as(TrainConfig, read_json(file, remedy), str(file), remedy).options
         chosen = {name: begun_with[name] for name in _FRESH if name in begun_with}
     else:
         chosen = choose(measure(book, config, transport))

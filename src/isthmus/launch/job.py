@@ -14,6 +14,7 @@ from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.verify import verify
+from isthmus.errors import enough_memory
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
@@ -69,7 +70,7 @@ def join(place: Place, timeout: float) -> Transport:
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:
     """Does this worker's share of the job; returns the summary. `last`: this process does nothing else after it."""
     torch.set_num_threads(threads_for(local_size, job.threads))
-    with kept_blocks():
+    with kept_blocks(), enough_memory(f"what worker {transport.rank} has of {job.parts}"):
         return _run(job, transport, last)
 
 

@@ -12,7 +12,8 @@ import torch
 
 from isthmus.comm import Hub, Where
 from isthmus.engine.predict import PredictConfig, check_files
-from isthmus.engine.record import check_folder, workers_of
+from isthmus.engine.record import check_folder
+from isthmus.engine.run_files import workers_of
 from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 from isthmus.launch import events, local, on_ray
@@ -62,6 +63,7 @@ def launch_prediction(
 ) -> dict[str, Any]:
     """Predicts with as many workers as the run had, or as asked; `parts` says where its parts were moved to."""
     trained = SavedRun.read(asked.run)
+    trained.shape(asked.model, asked.trust)  # refused before any process is started
     book = trained.book(parts)
     place = detect()
     if place is None or place.rank == 0:

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 from isthmus.errors import InputError, Stopped, WorkerError
+from isthmus.files import os_error_line
 from isthmus.launch.exit import leave
 
 
@@ -33,7 +34,7 @@ def main() -> int:
         (answers / f"error-{place.rank}").write_text(str(error))
         return 2 if isinstance(error, InputError) else 3
     except OSError as error:
-        (answers / f"error-{place.rank}").write_text(f"{error}: check that path, its permissions and the free space")
+        (answers / f"error-{place.rank}").write_text(os_error_line(error))
         return 2
     except Stopped as end:
         (answers / f"error-{place.rank}").write_text(str(end))

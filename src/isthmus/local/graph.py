@@ -41,6 +41,7 @@ class LocalGraph:
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
         self.runtime, self.node_type = runtime, node_type
+        self.edge_attr_read = False  # whether a model has asked for them
 
     @classmethod
     def from_part(
@@ -185,6 +186,7 @@ class LocalGraph:
     @property
     def edge_attr(self) -> Tensor | None:
         """Attributes in the order of `edge_index`, or None."""
+        self.edge_attr_read = True
         return self.runtime.drawn.edge_attr
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isthmus.errors import InputError
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.book import Book
 
@@ -12,8 +13,10 @@ def assemble(book: Book) -> Graph:
     """The whole graph of a parts folder, in original ids. Needs the memory that the parts were meant to avoid."""
     parts = [book.part(k) for k in range(book.num_parts)]
     nodes = np.concatenate([part.nodes for part in parts])
-    place = np.empty_like(nodes)  # global id of each original id
+    place = np.full_like(nodes, -1)  # global id of each original id
     place[nodes] = np.arange(len(nodes))
+    if (place < 0).any():
+        raise InputError(f"{book.folder}: node {int(place.argmin())} is in no part: write the parts again")
     sources, targets, attributes = [], [], []
     for part in parts:
         for kind, names in (("inner", part.nodes), ("halo", part.halo_nodes)):

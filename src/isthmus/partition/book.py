@@ -1,25 +1,33 @@
-"""The book of a parts folder: who owns what, whether it is intact; and the parts themselves, memory-mapped."""
+"""The book of a parts folder: who owns what, whether it is intact; and the parts themselves, memory-mapped.
+
+Every array comes through `Book.array`, which compares its sha256 with the book's once, and every part through
+`Book.part`, which checks once that its indices lead somewhere: so no command reads what is damaged.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files import check_seal, map_array, read_as, read_json, sha256, unreadable
+from isthmus.files.atomic import FileEntry
+from isthmus.graph.check import most_classes
 from isthmus.graph.graph import SparseRows
+from isthmus.partition.check import NAMES, check_part
+from isthmus.partition.quality import Quality
 
 FORMAT = "isthmus-parts"
 VERSION = 1
-HEADERS = threading.Lock()  # numpy reads them with ast, which fails in two threads of Python 3.11, as workers may be
 HANDED_OUT = {f"{name}.npy" for name in ("x", "y", "train_mask", "val_mask", "test_mask", "degree", "nodes")}
 MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
@@ -42,7 +50,7 @@ class PartInfo:
     inner_edges: int
     halo_edges: int
     boundary: int  # inner nodes that another part reads
-    files: Mapping[str, Mapping[str, Any]]  # name → {"bytes", "sha256"}
+    files: Mapping[str, FileEntry]
 
     @property
     def bytes(self) -> int:
@@ -99,15 +107,32 @@ class Book:
     train: tuple[int, ...]
     val: tuple[int, ...]
     test: tuple[int, ...]
-    quality: Mapping[str, Any]
+    quality: Quality
     parts: tuple[PartInfo, ...]
     isthmus: str = field(default_factory=_isthmus_version)
 
     def __post_init__(self) -> None:
-        sizes = np.diff(self.ranges)
         consistent = len(self.ranges) == len(self.parts) + 1 and self.ranges[0] == 0 and self.ranges[-1] == self.nodes
-        if not consistent or (sizes != [part.inner for part in self.parts]).any():
+        if not consistent or [b - a for a, b in pairwise(self.ranges)] != [part.inner for part in self.parts]:
             raise InputError(f"{self.folder}: book.json contradicts itself about which part owns which nodes: {_AGAIN}")
+
+    def _contradiction(self) -> str:
+        """Return what the book says twice, and differently; nothing if it is consistent."""
+        counts = [n for p in self.parts for n in (p.inner, p.halo, p.inner_edges, p.halo_edges, p.boundary)]
+        if not 0 < self.nodes < 2**31 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
+            return "how many nodes and edges there are"
+        if not (1 <= self.classes <= most_classes(self.nodes) and 0 <= self.features < 2**31):
+            return "how many features and classes there are"
+        splits = (self.train, self.val, self.test)
+        if any(len(s) != self.splits or min(s, default=-1) < 0 or max(s) > self.nodes for s in splits):
+            return "its splits"
+        if any(set(p.files) != set(self.parts[0].files) for p in self.parts) or not set(self.parts[0].files) <= NAMES:
+            return "which files a part has"
+        lists = [value for value in self.quality.values() if isinstance(value, list)]
+        lists += [self.quality["splits"].get(name, []) for name in ("train", "val", "test")]
+        if any(len(one) != len(self.parts) for one in lists) or not all(map(all, self.quality["splits"].values())):
+            return "the quality of its parts"
+        return ""
 
     @staticmethod
     def read(folder: str | os.PathLike[str]) -> Book:
@@ -121,17 +146,11 @@ class Book:
                 f"{path} has format version {content.get('version')}, this isthmus reads up to {VERSION}: "
                 f"upgrade isthmus, or {_AGAIN}"
             )
-        try:
-            values = {f.name: content[f.name] for f in fields(Book) if f.name != "folder"}
-            parts = tuple(PartInfo(**part) for part in values.pop("parts"))
-            for name in ("ranges", "train", "val", "test"):
-                values[name] = tuple(int(value) for value in values[name])
-            book = Book(folder=path, parts=parts, **values)
-            book._check_files()
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path / 'book.json'} is damaged ({error!r}): {_AGAIN}") from error
+        check_seal(content, path / "book.json", _AGAIN)
+        book = read_as(Book, {**content, "folder": str(path)}, str(path / "book.json"), _AGAIN)
+        if about := book._contradiction():
+            raise InputError(f"{path}: book.json contradicts itself about {about}: {_AGAIN}")
+        book._check_files()
         return book
 
     @property
@@ -142,6 +161,11 @@ class Book:
     def has_ids(self) -> bool:
         """Whether the source has names of its own for its nodes."""
         return "ids.npy" in self.parts[0].files
+
+    @property
+    def has_edge_attr(self) -> bool:
+        """Whether its edges have weights or other attributes."""
+        return "inner_edge_attr.npy" in self.parts[0].files
 
     def __repr__(self) -> str:
         quality = f"{self.quality['cut_share']:.1%} of {self.edges:,} edges cut"
@@ -154,34 +178,21 @@ class Book:
         return result
 
     def part(self, index: int) -> Part:
-        """Part ``index`` with its arrays memory-mapped; their shapes are checked against the book."""
+        """Part ``index`` with its arrays memory-mapped; all of it is checked when it is first asked for."""
         if not 0 <= index < self.num_parts:
             raise InputError(f"{self.folder} has no part {index}: ask for one of 0 to {self.num_parts - 1}")
-        info = self.parts[index]
-        arrays: dict[str, Any] = {Path(name).stem: self._array(index, name) for name in info.files}
+        arrays: dict[str, Any] = {Path(name).stem: self.array(index, name) for name in self.parts[index].files}
+        if index not in self._checked:
+            check_part(self, index, arrays, _AGAIN)
+            self._checked.add(index)
         if "x_indptr" in arrays:
             indptr, indices, data = (arrays.pop(f"x_{name}") for name in ("indptr", "indices", "data"))
             arrays["x"] = SparseRows(indptr, indices, data, self.features)
-        expected = {
-            **dict.fromkeys(("nodes", "degree", "y", "x", "train_mask", "val_mask", "test_mask"), info.inner),
-            **dict.fromkeys(("inner_indptr", "halo_indptr"), info.inner + 1),
-            **dict.fromkeys(("halo_nodes", "halo_degree"), info.halo),
-            **dict.fromkeys(("halo_ptr", "send_ptr"), self.num_parts + 1),
-            **{"inner_indices": info.inner_edges, "halo_indices": info.halo_edges},
-        }
-        if self.has_ids:
-            expected["ids"] = info.inner
-        if len(arrays.get("send_ptr", ())):
-            expected["send_rows"] = int(arrays["send_ptr"][-1])
-        for name, rows in expected.items():
-            if name not in arrays or arrays[name].shape[0] != rows:
-                path = self._path(index, f"{name}.npy")
-                raise InputError(f"{path} does not have the {rows:,} rows that the book says: {_AGAIN}")
         return Part(index=index, **arrays)
 
     def ids(self, index: int) -> np.ndarray:
         """What the source calls the inner nodes of a part, memory-mapped; only where it `has_ids`."""
-        return self._array(index, "ids.npy")
+        return self.array(index, "ids.npy")
 
     @property
     def fingerprint(self) -> str:
@@ -192,13 +203,34 @@ class Book:
     def verify_checksums(self, parts: Iterable[int] | None = None) -> None:
         """Read every file (of some parts) and compare its sha256 with the book's; one that differs is an error."""
         for index in range(self.num_parts) if parts is None else parts:
-            info = self.parts[index]
-            for name, entry in info.files.items():
-                path = self._path(index, name)
-                with path.open("rb") as file:
-                    found = hashlib.file_digest(file, "sha256").hexdigest()
-                if found != entry["sha256"]:
-                    raise InputError(f"{path} is corrupt (its sha256 is not the book's): {_MEND}")
+            for name in self.parts[index].files:
+                self._verify(index, name)
+
+    def array(self, index: int, name: str) -> np.ndarray:
+        """One array of a part, memory-mapped, whose sha256 is that of the book."""
+        if name not in self.parts[index].files:
+            raise InputError(f"{self._path(index, name)} is missing in book.json: {_AGAIN}")
+        self._verify(index, name)
+        # Who writes in place to what models are given writes to a copy of his own.
+        return map_array(self._path(index, name), _AGAIN, "c" if name in HANDED_OUT else "r")
+
+    @cached_property
+    def _verified(self) -> set[tuple[int, str]]:
+        """Files whose content was compared with their sha256."""
+        return set()
+
+    @cached_property
+    def _checked(self) -> set[int]:
+        """Parts whose indices were looked at."""
+        return set()
+
+    def _verify(self, index: int, name: str) -> None:
+        if (index, name) in self._verified:
+            return
+        path = self._path(index, name)
+        if sha256(path, _MEND) != self.parts[index].files[name]["sha256"]:
+            raise InputError(f"{path} is corrupt (its sha256 is not the book's): {_MEND}")
+        self._verified.add((index, name))
 
     def _path(self, index: int, name: str) -> Path:
         return self.folder / f"part-{index}" / name
@@ -208,23 +240,10 @@ class Book:
             for name, entry in info.files.items():
                 path = self._path(index, name)
                 if not path.is_file():
-                    raise InputError(f"{path} is missing: {_MEND}")
+                    raise InputError(f"{path} is missing, or not an ordinary file: {_MEND}")
                 size = path.stat().st_size
                 if size != entry["bytes"]:
                     raise InputError(f"{path} has {size:,} bytes instead of {entry['bytes']:,}: {_MEND}")
-
-    def _array(self, index: int, name: str) -> np.ndarray:
-        path = self._path(index, name)
-        try:
-            with HEADERS, path.open("rb") as file:
-                np.lib.format.read_magic(file)
-                empty = 0 in np.lib.format.read_array_header_1_0(file)[0]
-            # An empty file maps to nothing. Who writes in place to what models are given writes to a copy of his own.
-            mode: Literal["r", "c"] | None = None if empty else "c" if name in HANDED_OUT else "r"
-            with HEADERS:
-                return np.load(path, mmap_mode=mode, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is not a readable array ({error}): {_AGAIN}") from error
 
 
 def is_parts_folder(folder: str | os.PathLike[str]) -> bool:
@@ -237,13 +256,17 @@ def is_parts_folder(folder: str | os.PathLike[str]) -> bool:
 
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / "book.json"
-    if not path.is_file():
-        what = "is not a parts folder (no book.json)" if folder.exists() else "does not exist, a parts folder is needed"
-        raise InputError(f"{folder} {what}: {MAKE}")
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not readable json ({error}): {_AGAIN}") from error
+        if not path.is_file():
+            what = (
+                "is not a parts folder (no book.json)"
+                if folder.exists()
+                else "does not exist, a parts folder is needed"
+            )
+            raise InputError(f"{folder} {what}: {MAKE}")
+    except OSError as error:  # a name that is too long, say
+        raise unreadable(folder, error, MAKE) from error
+    content = read_json(path, _AGAIN)
     if not isinstance(content, dict):
         raise InputError(f"{path} does not hold a book: {_AGAIN}")
     return content

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import InputError
-from isthmus.files.atomic import ArrayFile, folder_at_once
+from isthmus.files import sealed
+from isthmus.files.atomic import ArrayFile, FileEntry, folder_at_once
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.adjacency import row_chunks, take_rows
@@ -98,7 +99,7 @@ def write_parts(
             quality=quality(parts, sent, {name: np.stack([s[name] for s in splits]) for name in splits[0]}),
             parts=tuple(parts),
         )
-        _write_json(folder / "book.json", {"format": FORMAT, "version": VERSION, **book.as_dict()})
+        _write_json(folder / "book.json", sealed({"format": FORMAT, "version": VERSION, **book.as_dict()}))
     return Book.read(target)
 
 
@@ -128,7 +129,7 @@ def _rows_of(graph: Graph, labels: Relabelling, k: int) -> Iterator[tuple[int, n
 def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int, folder: Path) -> PartInfo:
     first, last = int(labels.ranges[k]), int(labels.ranges[k + 1])
     nodes, border = labels.old[first:last], borders[k]
-    files: dict[str, dict[str, Any]] = {}
+    files: dict[str, FileEntry] = {}
 
     def put(name: str, array: np.ndarray, dtype: Any) -> None:
         file = ArrayFile(folder / f"{name}.npy", dtype, array.shape)
@@ -165,7 +166,7 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
     )
 
 
-def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, dict[str, Any]]:
+def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, FileEntry]:
     """Both CSRs of part k, columns ascending in each row; edge attributes in the same order."""
     first, last = labels.ranges[k], labels.ranges[k + 1]
     attributes = graph.edge_attr
@@ -200,7 +201,7 @@ def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, fold
     return {f"{name}.npy": file.close() for name, file in files.items()}
 
 
-def _write_features(x: np.ndarray | SparseRows, nodes: np.ndarray, folder: Path) -> dict[str, dict[str, Any]]:
+def _write_features(x: np.ndarray | SparseRows, nodes: np.ndarray, folder: Path) -> dict[str, FileEntry]:
     if isinstance(x, SparseRows):
         lengths = x.indptr[nodes + 1] - x.indptr[nodes]
         indptr = np.concatenate([[0], np.cumsum(lengths)])

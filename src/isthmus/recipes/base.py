@@ -30,7 +30,7 @@ class Option:
                 known = ", ".join(str(choice) for choice in self.choices)
                 raise InputError(f"{name} must be one of {known}, not {value!r}")
             return value
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
         if isinstance(self.default, bool) and not isinstance(value, bool):
             raise InputError(f"{name} must be true or false, not {value!r}")
         if isinstance(self.default, float) and not isinstance(self.default, bool):

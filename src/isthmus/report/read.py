@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus.engine import TrainConfig
+from isthmus.engine.run_files import Metrics, RunFacts, Summary
 from isthmus.errors import InputError
+from isthmus.files import check_types, open_regular, parse_json, read_json
 from isthmus.partition import Book
 from isthmus.report.run import Run, WorkerLog
 from isthmus.report.text import number
@@ -30,15 +32,15 @@ def read_run(folder: Path, name: str) -> Run:
         raise InputError(
             f"{folder} is not a run folder (no config.json): give one that `isthmus train --out` has written"
         )
-    config = read_object(folder / "config.json")
+    config = read_object(folder / "config.json", TrainConfig, RunFacts)
     summary = folder / "summary.json"
     book, without_book = _book(folder, config)
     return Run(
         folder,
         name,
         config,
-        list(_lines(folder / "metrics.jsonl")),
-        read_object(summary) if summary.is_file() else None,
+        list(_lines(folder / "metrics.jsonl", Metrics)),
+        read_object(summary, Summary) if summary.is_file() else None,
         [_worker(rank, file) for rank, file in _worker_files(folder)],
         book,
         without_book,
@@ -69,7 +71,8 @@ def _worker(rank: int, file: Path) -> WorkerLog:
         step, rows = line["step"], 0.0
         for purpose, seconds in _pairs(line.get("seconds")):
             log.seconds[purpose] += number(seconds) or 0.0
-        for link in line.get("links") or ():
+        links = line.get("links")
+        for link in links if isinstance(links, list) else ():
             if isinstance(link, list) and len(link) == 5 and isinstance(link[0], (int, str)):
                 site, direction, _peer, sent, size = link
                 log.bytes[site, str(direction)] += number(size) or 0.0
@@ -89,33 +92,30 @@ def _pairs(value: Any) -> Sequence[tuple[str, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    content = _parsed(file, file.read_bytes(), 1)
+def read_object(file: Path, *kinds: type) -> dict[str, Any]:
+    """A json object whose values have the types that the dataclasses say."""
+    content = read_json(file, _MEND)
     if not isinstance(content, dict):
         raise InputError(f"{file}, line 1: not a json object: {_MEND}")
+    for kind in kinds:
+        check_types(kind, content, str(file), _MEND)
     return content
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
+def _lines(file: Path, kind: type | None = None) -> Iterator[dict[str, Any]]:
     """The lines of a .jsonl file, each with its step; none if it is not there yet."""
     if not file.is_file():
         return
-    with file.open("rb") as lines:
+    with open_regular(file, _MEND) as lines:
         for place, line in enumerate(lines, 1):
             try:
-                content = _parsed(file, line.strip(), place)
+                content = parse_json(line.strip(), str(file), _MEND, place)
             except InputError:
                 if not line.endswith(b"\n"):
                     return  # the run is writing it just now, or was ended while it did
                 raise
             if not isinstance(content, dict) or not isinstance(content.get("step"), int):
                 raise InputError(f"{file}, line {place}: not a json object with a step: {_MEND}")
+            if kind is not None:
+                check_types(kind, content, f"{file}, line {place}", _MEND)
             yield content
-
-
-def _parsed(file: Path, content: bytes, first_line: int) -> Any:
-    try:
-        return json.loads(content.decode("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        reason, line = getattr(error, "msg", str(error)), first_line + getattr(error, "lineno", 1) - 1
-        raise InputError(f"{file}, line {line}: damaged json ({reason}): {_MEND}") from error

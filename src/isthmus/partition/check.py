@@ -1,0 +1,143 @@
+"""Checks of a part once, when it is loaded: every array has its type and shape, every index leads somewhere.
+
+Kernels follow indices without looking, and the checksums of a folder that somebody made fit whatever he wrote into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isthmus.errors import InputError
+from isthmus.graph.ranges import ascends, outlier
+
+if TYPE_CHECKING:
+    from isthmus.partition.book import Book
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+SPARSE_X = ("x_indptr", "x_indices", "x_data")
+ATTRIBUTES = ("inner_edge_attr", "halo_edge_attr")
+NEEDED = (
+    "nodes", "halo_nodes", "halo_ptr", "send_rows", "send_ptr", "degree", "halo_degree", "inner_indptr",
+    "inner_indices", "halo_indptr", "halo_indices", "y", *MASKS,
+)  # fmt: skip
+NAMES = {f"{name}.npy" for name in (*NEEDED, "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids")}
+REAL = ("float16", "float32", "float64")
+
+
+def check_part(book: Book, index: int, arrays: Mapping[str, np.ndarray], again: str) -> None:
+    """Refuse a part whose arrays are not what the book says, or whose indices point outside of it."""
+    complaint = _forms(book, index, arrays) or _structure(book, index, arrays) or _rows(book, arrays)
+    if complaint:
+        name, how = complaint
+        raise InputError(f"{book.folder / f'part-{index}' / name}.npy {how}: {again}")
+
+
+Complaint = tuple[str, str] | None  # (array, what is wrong with it)
+
+
+def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
+    """Types and shapes."""
+    info = book.parts[index]
+    n, h, parts = info.inner, info.halo, book.num_parts
+    nnz = arrays["x_indices"].size if "x_indices" in arrays else 0
+    edges = {"inner": info.inner_edges, "halo": info.halo_edges}
+    expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+        "nodes": (("int64",), (n,)),
+        "halo_nodes": (("int64",), (h,)),
+        "halo_ptr": (("int64",), (parts + 1,)),
+        "send_ptr": (("int64",), (parts + 1,)),
+        "degree": (("int32",), (n,)),
+        "halo_degree": (("int32",), (h,)),
+        "y": (("uint8",), (n, book.classes)) if book.multilabel else (("int64",), (n,)),
+        **dict.fromkeys(MASKS, (("bool",), (n, book.splits))),
+        **{f"{side}_indptr": (("int64",), (n + 1,)) for side in edges},
+        **{f"{side}_indices": (("int32",), (count,)) for side, count in edges.items()},
+    }
+    if "x_indptr" in arrays:
+        expected |= {"x_indptr": (("int64",), (n + 1,)), "x_indices": (("int32",), (nnz,)), "x_data": (REAL, (nnz,))}
+    else:
+        expected["x"] = (REAL, (n, book.features))
+    for name, (dtypes, shape) in expected.items():
+        if name not in arrays:
+            return name, f"is missing, and has the shape {list(shape)}"
+        if arrays[name].shape != shape:
+            return name, f"does not have the {shape[0]:,} rows that the book says, but shape {list(arrays[name].shape)}"
+        if str(arrays[name].dtype) not in dtypes:
+            return name, f"holds {arrays[name].dtype}, not {' or '.join(dtypes)}"
+    if "send_rows" not in arrays or arrays["send_rows"].dtype != np.int32 or arrays["send_rows"].ndim != 1:
+        return "send_rows", "is not a list of int32"
+    return _extras(arrays, n, edges)
+
+
+def _extras(arrays: Mapping[str, np.ndarray], n: int, edges: Mapping[str, int]) -> Complaint:
+    """Types and shapes of what not every graph has."""
+    for name, kinds in (("node_type", "iu"), ("ids", "iuU")):
+        if name in arrays and (arrays[name].shape != (n,) or arrays[name].dtype.kind not in kinds):
+            return name, f"does not have a value for each of {n:,} nodes"
+    found = [arrays.get(name) for name in ATTRIBUTES]
+    if (found[0] is None) != (found[1] is None):
+        return ATTRIBUTES[found[0] is not None], "is missing"
+    for name, attributes, count in zip(ATTRIBUTES, found, edges.values(), strict=True):
+        if attributes is None:
+            continue
+        if attributes.ndim not in (1, 2) or len(attributes) != count or str(attributes.dtype) not in REAL:
+            return name, f"does not have a row of numbers for each of {count:,} edges"
+        if found[0] is not None and (attributes.dtype, attributes.shape[1:]) != (found[0].dtype, found[0].shape[1:]):
+            return name, "has rows of another form than inner_edge_attr"
+    return None
+
+
+def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
+    """Row starts ascend, indices are in range, and every link has as many rows as the other end reads."""
+    info = book.parts[index]
+    n, h = info.inner, info.halo
+    for name, end in (
+        ("halo_ptr", h),
+        ("send_ptr", arrays["send_rows"].size),
+        ("inner_indptr", info.inner_edges),
+        ("halo_indptr", info.halo_edges),
+        *((("x_indptr", arrays["x_indices"].size),) if "x_indptr" in arrays else ()),
+    ):
+        if not ascends(arrays[name], end):
+            return name, f"does not ascend from 0 to {end:,}"
+    for name, limit in (
+        ("nodes", book.nodes),
+        ("halo_nodes", book.nodes),
+        ("send_rows", n),
+        ("inner_indices", n),
+        ("halo_indices", h),
+        *((("x_indices", book.features),) if "x_indices" in arrays else ()),
+    ):
+        if (place := outlier(arrays[name], limit)) is not None:
+            return name, f"has {arrays[name][place]} in place {place:,}, but goes from 0 to {limit - 1:,}"
+    if not np.array_equal(np.diff(arrays["inner_indptr"]) + np.diff(arrays["halo_indptr"]), arrays["degree"]):
+        return "degree", "is not the number of edges of each node"
+    if outlier(arrays["halo_degree"], 2**31) is not None:
+        return "halo_degree", "has a number below 0"
+    sent, read = np.diff(arrays["send_ptr"]), np.diff(arrays["halo_ptr"])
+    if sent[index] or read[index]:
+        return "halo_ptr", "has the part read rows of its own"
+    for other in range(book.num_parts):
+        if other == index:
+            continue
+        theirs = {name: book.array(other, f"{name}.npy") for name in ("halo_ptr", "send_ptr")}
+        if any(ptr.shape != (book.num_parts + 1,) or ptr.dtype != np.int64 for ptr in theirs.values()):
+            return "send_ptr", f"cannot be compared with that of part {other}"
+        for name, mine, back in (("send_ptr", sent, "halo_ptr"), ("halo_ptr", read, "send_ptr")):
+            if mine[other] != int(theirs[back][index + 1]) - int(theirs[back][index]):
+                return name, f"has {mine[other]:,} rows for part {other}, whose {back} has another number"
+    return None
+
+
+def _rows(book: Book, arrays: Mapping[str, np.ndarray]) -> Complaint:
+    """Labels are classes, and nodes of a split have one."""
+    limit, least = (2, 0) if book.multilabel else (book.classes, -1)
+    if (place := outlier(arrays["y"], limit, least)) is not None:
+        return "y", f"has {arrays['y'].reshape(-1)[place]} in place {place:,}, which is no class"
+    for name in MASKS:
+        if not book.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+            return name, "has a node without a label"
+    return None
