@@ -11,6 +11,7 @@ from graph.small import fields
 
 from isthmus.errors import InputError
 from isthmus.files import sealed
+from isthmus.files.array_file import ArrayFile
 from isthmus.graph import SparseRows, load, save_graph
 
 
@@ -54,7 +55,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(graph, tmp_path, monkey
     with pytest.raises(InputError, match="exists already"):
         save_graph(graph, tmp_path / "kept")
     before = set(tmp_path.iterdir())
-    monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(ArrayFile, "append", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         save_graph(graph, tmp_path / "other")
     assert set(tmp_path.iterdir()) == before

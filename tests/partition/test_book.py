@@ -46,7 +46,7 @@ def replace_array(folder, name, array, **how):
 def test_reads_what_was_written(folder):
     book = Book.read(folder)
     assert book.num_parts == 3
-    content = {"format": "isthmus-parts", "version": 1, **json.loads(json.dumps(book.as_dict()))}
+    content = {"format": "isthmus-parts", "version": 2, **json.loads(json.dumps(book.as_dict()))}
     assert json.loads((folder / "book.json").read_text()) == sealed(content)
     book.verify_checksums()
 
@@ -70,7 +70,7 @@ def test_damaged_book(folder, text):
 
 
 def test_version_from_the_future(folder):
-    edit(folder, version=2)
+    edit(folder, version=3)
     with pytest.raises(InputError, match="upgrade isthmus"):
         Book.read(folder)
 

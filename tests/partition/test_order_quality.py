@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from partition.graphs import communities, edges_of
 
 from isthmus.partition import describe, locality_order, partition
-from isthmus.partition.quality import as_dict
+from isthmus.partition.describe import as_dict
 
 
 def mean_distance(graph, order):

@@ -19,6 +19,7 @@ EXPECTED = [
     {
         "nodes": [3, 1, 0, 2, 4],
         "halo_nodes": [5, 6],
+        "halo_rows": [0, 3],  # of part 1
         "halo_ptr": [0, 0, 2],
         "send_rows": [0, 4],  # 3 and 4, in the order of part 1's halo
         "send_ptr": [0, 0, 2],
@@ -32,6 +33,7 @@ EXPECTED = [
     {
         "nodes": [5, 9, 7, 6, 8],
         "halo_nodes": [3, 4],
+        "halo_rows": [0, 4],  # of part 0
         "halo_ptr": [0, 2, 2],
         "send_rows": [0, 3],  # 5 and 6
         "send_ptr": [0, 2, 2],
@@ -45,7 +47,7 @@ EXPECTED = [
 ]
 DTYPES = {
     "nodes": "int64", "halo_nodes": "int64", "halo_ptr": "int64", "send_rows": "int32", "send_ptr": "int64",
-    "degree": "int32", "halo_degree": "int32", "inner_indptr": "int64", "inner_indices": "int32",
+    "degree": "int64", "halo_degree": "int64", "halo_rows": "int32", "inner_indptr": "int64", "inner_indices": "int32",
     "halo_indptr": "int64", "halo_indices": "int32",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from isthmus import kernels
 from isthmus.kernels import native
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
-from isthmus.partition.quality import size_text
+from isthmus.units import size_text
 
 TORCHRUN_PORT = 29500
 SHARED_MEMORY, LEAST_SHARED_MEMORY = Path("/dev/shm"), 1 << 30

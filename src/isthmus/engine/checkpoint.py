@@ -7,7 +7,6 @@ channels hold), and every random draw is a function of (seed, step), so a resume
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,10 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from isthmus.engine.config import changes
-from isthmus.engine.disk import writing
 from isthmus.errors import InputError
 from isthmus.files import is_plain_name, read_as, read_json, sha256
-from isthmus.files.atomic import sync_folder
+from isthmus.files.atomic import publish, writing
 
 _AGAIN = "copy the run folder again, or start another run in another folder"
 _SHARED = "if workers run on several machines, --out must be a folder that they share"
@@ -80,14 +78,7 @@ def save(
         (building / _SUMS).unlink(missing_ok=True)
         sums = {file.name: sha256(file) for file in sorted(building.iterdir())}
         (building / _SUMS).write_text(json.dumps(sums, indent=1))
-        for file in building.iterdir():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-        sync_folder(building)
-        folder = _folder(run, progress.step)
-        shutil.rmtree(folder, ignore_errors=True)
-        building.rename(folder)
-        sync_folder(folder.parent)
+        publish(building, _folder(run, progress.step))
     done = [step for step in steps(run) if step <= progress.step]
     for step in steps(run):
         if step not in (0, *done[-KEEP:]):  # a later one was found damaged, and passed over

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import InputError
-from isthmus.files.atomic import ArrayFile
+from isthmus.files.array_file import ArrayFile
 
 BLOCK_BYTES = 32 << 20  # of rows that are gathered and written at a time
 WHAT = ("class", "score", "scores", "embedding")

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from isthmus.comm import Ledger, Transport, Where
-from isthmus.engine.disk import write_whole, writing
 from isthmus.errors import InputError
 from isthmus.files import parse_json
-from isthmus.files.atomic import check_writable
+from isthmus.files.atomic import check_writable, write_whole, writing
 
 KINDS = ("features", "embeddings", "gradients", "weights", "ids")
 

@@ -1,64 +1,32 @@
-"""Files and folders that are either complete or not there: arrays written front to back, folders renamed when done."""
+"""Files and folders that are either complete or not there: written under a hidden name, made durable, then renamed."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import io
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
 
-import numpy as np
+from safetensors import SafetensorError
 
 from isthmus.errors import InputError
 
 
-class FileEntry(TypedDict):
-    """The entry of one file in the book."""
-
-    bytes: int
-    sha256: str
-
-
-class ArrayFile:
-    """A ``.npy`` file of known shape written front to back; its sha256 is computed on the way."""
-
-    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
-        self._file = path.open("wb")
-        self._path, self._dtype, self._shape = path, np.dtype(dtype), shape
-        self._sha256 = hashlib.sha256()
-        self._bytes = self._rows = 0
-        header = io.BytesIO()
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-        self._put(header.getbuffer())
-
-    def append(self, rows: np.ndarray) -> None:
-        """Write the next rows."""
-        rows = np.ascontiguousarray(rows, dtype=self._dtype)
-        if rows.shape[1:] != self._shape[1:]:
-            raise ValueError(f"{self._path.name} takes rows of shape {self._shape[1:]}, not {rows.shape[1:]}")
-        self._rows += len(rows)
-        self._put(rows.reshape(-1).view(np.uint8).data)
-
-    def close(self) -> FileEntry:
-        """Flush to disk; the entry for book.json: size and checksum."""
-        if self._rows != self._shape[0]:
-            raise ValueError(f"{self._path.name} was promised {self._shape[0]} rows and got {self._rows}")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return {"bytes": self._bytes, "sha256": self._sha256.hexdigest()}
-
-    def _put(self, data: memoryview) -> None:
-        self._file.write(data)
-        self._sha256.update(data)
-        self._bytes += len(data)
+def publish(building: Path, target: Path) -> None:
+    """Give a finished file or folder its name in one step, its content made durable before; an old one is replaced."""
+    for path in [building, *(building.rglob("*") if building.is_dir() else ())]:
+        _sync(path)
+    if target.is_dir() and any(target.iterdir()):
+        old = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        target.rename(old)
+        building.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        building.replace(target)
+    _sync(target.parent)
 
 
 @contextmanager
@@ -69,24 +37,14 @@ def folder_at_once(out: Path, *, replace: bool, ours: Callable[[Path], bool], wh
     """
     check_target(out, replace=replace, ours=ours, what=what)
     out.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{out.name}.unfinished-"
-    _sweep(out.parent, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    _sweep(out)
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
     folder.chmod(0o755)
     lock = _lock(folder)
     try:
         yield folder
-        for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
-            sync_folder(path)
         check_target(out, replace=replace, ours=ours, what=what)  # again: it may have come into being meanwhile
-        if out.exists() and any(out.iterdir()):
-            old = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
-            out.rename(old)
-            folder.rename(out)
-            shutil.rmtree(old)
-        else:
-            folder.rename(out)
-        sync_folder(out.parent)
+        publish(folder, out)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -122,20 +80,15 @@ def files_at_once(targets: Sequence[Path], *, replace: bool) -> Iterator[list[Pa
     check_free(targets, replace=replace)
     parent = targets[0].parent
     parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{targets[0].name}.unfinished-"
-    _sweep(parent, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    _sweep(targets[0])
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(targets[0]), dir=parent))
     lock = _lock(folder)
     try:
         paths = [folder / target.name for target in targets]
         yield paths
-        for path in paths:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
         check_free(targets, replace=replace)  # again: they may have come into being meanwhile
         for path, target in zip(paths, targets, strict=True):
-            path.replace(target)
-        sync_folder(parent)
+            publish(path, target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
@@ -150,13 +103,43 @@ def check_free(targets: Sequence[Path], *, replace: bool) -> None:
             raise InputError(f"{target} exists already: choose another --out, or add --overwrite")
 
 
-def sync_folder(path: Path) -> None:
-    """Make the folder's entries durable."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say what to do when a file of a run cannot be written: the disk is full, say, or has become read-only."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            f"cannot write {path} ({reason}): make room or mend the permissions, then --resume goes on from the last "
+            "checkpoint; or give another --out"
+        ) from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file of a run at once; if that fails, the old one stays."""
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            building.write_text(text)
+            publish(building, path)
+        except OSError:
+            building.unlink(missing_ok=True)
+            raise
+
+
+def _sync(path: Path) -> None:
+    """Make a file's content, or a folder's entries, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _prefix(target: Path) -> str:
+    """Return how hidden names begin of what is to take that name."""
+    return f".{target.name}.unfinished-"
 
 
 def _lock(folder: Path) -> int:
@@ -166,10 +149,10 @@ def _lock(folder: Path) -> int:
     return handle
 
 
-def _sweep(parent: Path, prefix: str) -> None:
-    """Remove what killed runs left: folders of that prefix which no living process holds."""
-    for path in parent.iterdir():
-        if not path.name.startswith(prefix):
+def _sweep(target: Path) -> None:
+    """Remove what killed runs to that target left: hidden folders which no living process holds."""
+    for path in target.parent.iterdir():
+        if not path.name.startswith(_prefix(target)):
             continue
         try:
             handle = _lock(path)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.files import check_seal, map_array, read_as, read_json, sealed, sha256
+from isthmus.files.array_file import ArrayFile
+from isthmus.files.atomic import folder_at_once
 from isthmus.graph.check import most_classes
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.graph.ranges import ascends, outlier
@@ -66,39 +64,22 @@ def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
         "splits": graph.num_splits, "symmetric": graph.symmetric, "checked": True, "notes": list(graph.notes),
         "arrays": sorted(name for name, array in arrays.items() if array is not None),
     }  # fmt: skip
-    sums = {}
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        for name, array in arrays.items():
-            if array is not None:
-                with (part / f"{name}.npy").open("wb") as file:
-                    summed = _Summed(file)
-                    np.save(summed, array, allow_pickle=False)  # type: ignore[arg-type]
-                    sums[name] = summed.sum.hexdigest()
+    with folder_at_once(folder, replace=False, ours=is_graph_folder, what="a graph folder") as part:
+        sums = {name: _write(part / f"{name}.npy", array) for name, array in arrays.items() if array is not None}
         text = json.dumps(sealed({**about, "sums": sums}), indent=1, ensure_ascii=False)
         (part / "graph.json").write_text(text + "\n", encoding="utf-8")
-        part.chmod(0o755)
-        part.rename(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return folder
+
+
+def _write(path: Path, array: np.ndarray) -> str:
+    """Write an array; return its sha256."""
+    file = ArrayFile(path, array.dtype, array.shape)
+    file.append(array)
+    return file.close()["sha256"]
 
 
 def is_graph_folder(folder: Path) -> bool:
     return (folder / "graph.json").is_file()
-
-
-class _Summed:
-    """A file that computes the sha256 of what is written to it."""
-
-    def __init__(self, file: BinaryIO):
-        self.file, self.sum = file, hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.sum.update(data)
-        return self.file.write(data)
 
 
 def open_graph(folder: str | os.PathLike) -> Graph:

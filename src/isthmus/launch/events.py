@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from isthmus.engine.disk import writing
 from isthmus.errors import InputError
+from isthmus.files.atomic import writing
 
 FOLDER = "tensorboard"  # of the run folder
 

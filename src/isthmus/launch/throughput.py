@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from isthmus.partition.quality import size_text
+from isthmus.units import size_text
 
 WINDOW = 20  # steps
 PURPOSES = ("compute", "wait", "sample", "reduce")

@@ -21,7 +21,7 @@ from isthmus.local.policy import Policy
 from isthmus.local.product import whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
-from isthmus.partition.book import Part
+from isthmus.partition.part import Part
 from isthmus.shard.induced import induced_shard
 from isthmus.shard.load import as_tensor, shard_of
 

@@ -4,11 +4,12 @@ import sys
 from inspect import signature
 from types import ModuleType
 
-from isthmus.partition.book import Book, Part, PartInfo, is_parts_folder
+from isthmus.partition.book import Book, is_parts_folder
 from isthmus.partition.command import partition_source
+from isthmus.partition.describe import describe
 from isthmus.partition.methods import BALANCE, METHODS, CutOptions, assign
 from isthmus.partition.order import ORDERS, locality_order
-from isthmus.partition.quality import describe
+from isthmus.partition.part import Part, PartInfo
 from isthmus.partition.run import partition
 from isthmus.partition.shares import own_part, shares
 

@@ -20,14 +20,16 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.files import check_seal, map_array, read_as, read_json, sha256, unreadable
-from isthmus.files.atomic import FileEntry
 from isthmus.graph.check import most_classes
 from isthmus.graph.graph import SparseRows
 from isthmus.partition.check import NAMES, check_part
+from isthmus.partition.part import Part, PartInfo
 from isthmus.partition.quality import Quality
 
 FORMAT = "isthmus-parts"
-VERSION = 1
+VERSION = 2
+CUTS = ("edge",)
+"""Where an edge lives. edge: with the owner of its target."""
 HANDED_OUT = {f"{name}.npy" for name in ("x", "y", "train_mask", "val_mask", "test_mask", "degree", "nodes")}
 MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
@@ -39,52 +41,6 @@ def _isthmus_version() -> str:
         return metadata.version("isthmus")
     except metadata.PackageNotFoundError:
         return "source"
-
-
-@dataclass(frozen=True)
-class PartInfo:
-    """What the book says of one part."""
-
-    inner: int
-    halo: int
-    inner_edges: int
-    halo_edges: int
-    boundary: int  # inner nodes that another part reads
-    files: Mapping[str, FileEntry]
-
-    @property
-    def bytes(self) -> int:
-        return sum(entry["bytes"] for entry in self.files.values())
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids count inner nodes from 0.
-
-    Where a worker trains several, their join (`partition.join`) is one of these too, with P workers instead of parts.
-    """
-
-    index: int
-    nodes: np.ndarray  # int64 [n], original ids
-    halo_nodes: np.ndarray  # int64 [h], original ids, grouped by owner
-    halo_ptr: np.ndarray  # int64 [P+1]: halo rows owned by q
-    send_rows: np.ndarray  # int32 [s]: local ids that q reads, in the order of q's halo group
-    send_ptr: np.ndarray  # int64 [P+1]
-    degree: np.ndarray  # int32 [n], in-degree in the whole graph
-    halo_degree: np.ndarray  # int32 [h]
-    inner_indptr: np.ndarray  # int64 [n+1], edges inner → inner
-    inner_indices: np.ndarray  # int32
-    halo_indptr: np.ndarray  # int64 [n+1], edges halo → inner
-    halo_indices: np.ndarray  # int32, positions in the halo list
-    x: np.ndarray | SparseRows  # [n, F]
-    y: np.ndarray  # int64 [n] or uint8 [n, C]
-    train_mask: np.ndarray  # bool [n, S]
-    val_mask: np.ndarray
-    test_mask: np.ndarray
-    inner_edge_attr: np.ndarray | None = None
-    halo_edge_attr: np.ndarray | None = None
-    node_type: np.ndarray | None = None
-    ids: np.ndarray | None = None  # [n] integers or words: what the source calls the inner nodes
 
 
 @dataclass(frozen=True)
@@ -119,8 +75,11 @@ class Book:
     def _contradiction(self) -> str:
         """Return what the book says twice, and differently; nothing if it is consistent."""
         counts = [n for p in self.parts for n in (p.inner, p.halo, p.inner_edges, p.halo_edges, p.boundary)]
-        if not 0 < self.nodes < 2**31 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
+        local = max(p.inner + p.halo for p in self.parts)  # ids inside a part have 32 bits, all others 64
+        if not self.nodes > 0 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
             return "how many nodes and edges there are"
+        if local >= 2**31:
+            return "how many nodes a part can have"
         if not (1 <= self.classes <= most_classes(self.nodes) and 0 <= self.features < 2**31):
             return "how many features and classes there are"
         splits = (self.train, self.val, self.test)
@@ -148,6 +107,9 @@ class Book:
             )
         check_seal(content, path / "book.json", _AGAIN)
         book = read_as(Book, {**content, "folder": str(path)}, str(path / "book.json"), _AGAIN)
+        if book.cut not in CUTS:
+            known = ", ".join(CUTS)
+            raise InputError(f"{path} has the cut {book.cut!r}, this isthmus reads {known}: {_AGAIN}")
         if about := book._contradiction():
             raise InputError(f"{path}: book.json contradicts itself about {about}: {_AGAIN}")
         book._check_files()
@@ -185,10 +147,20 @@ class Book:
         if index not in self._checked:
             check_part(self, index, arrays, _AGAIN)
             self._checked.add(index)
+        if "halo_rows" not in arrays:
+            arrays["halo_rows"] = self._halo_rows(index)
         if "x_indptr" in arrays:
             indptr, indices, data = (arrays.pop(f"x_{name}") for name in ("indptr", "indices", "data"))
             arrays["x"] = SparseRows(indptr, indices, data, self.features)
         return Part(index=index, **arrays)
+
+    def _halo_rows(self, index: int) -> np.ndarray:
+        """Return the owners' local ids of a part's halo nodes, for version 1: the rows that owners send to it."""
+        pieces = [np.empty(0, np.int32)]
+        for owner in range(self.num_parts):
+            first, last = self.array(owner, "send_ptr.npy")[index : index + 2]
+            pieces.append(self.array(owner, "send_rows.npy")[first:last])
+        return np.concatenate(pieces)
 
     def ids(self, index: int) -> np.ndarray:
         """What the source calls the inner nodes of a part, memory-mapped; only where it `has_ids`."""

@@ -6,15 +6,14 @@ Kernels follow indices without looking, and the checksums of a folder that someb
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.ranges import ascends, outlier
-
-if TYPE_CHECKING:
-    from isthmus.partition.book import Book
+from isthmus.partition.part import PartInfo
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 SPARSE_X = ("x_indptr", "x_indices", "x_data")
@@ -23,8 +22,30 @@ NEEDED = (
     "nodes", "halo_nodes", "halo_ptr", "send_rows", "send_ptr", "degree", "halo_degree", "inner_indptr",
     "inner_indices", "halo_indptr", "halo_indices", "y", *MASKS,
 )  # fmt: skip
-NAMES = {f"{name}.npy" for name in (*NEEDED, "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids")}
+NAMES = {f"{name}.npy" for name in (*NEEDED, "halo_rows", "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids")}
 REAL = ("float16", "float32", "float64")
+
+
+class Book(Protocol):
+    """A parts folder, as far as its parts are checked against it (`partition.book.Book`)."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def parts(self) -> tuple[PartInfo, ...]: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def splits(self) -> int: ...
+    @property
+    def multilabel(self) -> bool: ...
+    @property
+    def num_parts(self) -> int: ...
+    def array(self, index: int, name: str) -> np.ndarray: ...
 
 
 def check_part(book: Book, index: int, arrays: Mapping[str, np.ndarray], again: str) -> None:
@@ -49,8 +70,8 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         "halo_nodes": (("int64",), (h,)),
         "halo_ptr": (("int64",), (parts + 1,)),
         "send_ptr": (("int64",), (parts + 1,)),
-        "degree": (("int32",), (n,)),
-        "halo_degree": (("int32",), (h,)),
+        "degree": (("int32", "int64"), (n,)),  # int32 in version 1
+        "halo_degree": (("int32", "int64"), (h,)),
         "y": (("uint8",), (n, book.classes)) if book.multilabel else (("int64",), (n,)),
         **dict.fromkeys(MASKS, (("bool",), (n, book.splits))),
         **{f"{side}_indptr": (("int64",), (n + 1,)) for side in edges},
@@ -69,11 +90,13 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
             return name, f"holds {arrays[name].dtype}, not {' or '.join(dtypes)}"
     if "send_rows" not in arrays or arrays["send_rows"].dtype != np.int32 or arrays["send_rows"].ndim != 1:
         return "send_rows", "is not a list of int32"
-    return _extras(arrays, n, edges)
+    return _extras(arrays, n, h, edges)
 
 
-def _extras(arrays: Mapping[str, np.ndarray], n: int, edges: Mapping[str, int]) -> Complaint:
+def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str, int]) -> Complaint:
     """Types and shapes of what not every graph has."""
+    if "halo_rows" in arrays and (arrays["halo_rows"].dtype != np.int32 or len(arrays["halo_rows"]) != h):
+        return "halo_rows", f"does not have an int32 for each of {h:,} halo nodes"
     for name, kinds in (("node_type", "iu"), ("ids", "iuU")):
         if name in arrays and (arrays[name].shape != (n,) or arrays[name].dtype.kind not in kinds):
             return name, f"does not have a value for each of {n:,} nodes"
@@ -115,7 +138,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
             return name, f"has {arrays[name][place]} in place {place:,}, but goes from 0 to {limit - 1:,}"
     if not np.array_equal(np.diff(arrays["inner_indptr"]) + np.diff(arrays["halo_indptr"]), arrays["degree"]):
         return "degree", "is not the number of edges of each node"
-    if outlier(arrays["halo_degree"], 2**31) is not None:
+    if outlier(arrays["halo_degree"], 2**62) is not None:
         return "halo_degree", "has a number below 0"
     sent, read = np.diff(arrays["send_ptr"]), np.diff(arrays["halo_ptr"])
     if sent[index] or read[index]:
@@ -126,6 +149,9 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         theirs = {name: book.array(other, f"{name}.npy") for name in ("halo_ptr", "send_ptr")}
         if any(ptr.shape != (book.num_parts + 1,) or ptr.dtype != np.int64 for ptr in theirs.values()):
             return "send_ptr", f"cannot be compared with that of part {other}"
+        group = slice(*arrays["halo_ptr"][other : other + 2])
+        if "halo_rows" in arrays and outlier(arrays["halo_rows"][group], book.parts[other].inner) is not None:
+            return "halo_rows", f"has a row that part {other} does not own"
         for name, mine, back in (("send_ptr", sent, "halo_ptr"), ("halo_ptr", read, "send_ptr")):
             if mine[other] != int(theirs[back][index + 1]) - int(theirs[back][index]):
                 return name, f"has {mine[other]:,} rows for part {other}, whose {back} has another number"

@@ -11,17 +11,19 @@ import numpy as np
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import SparseRows
 from isthmus.partition.adjacency import row_chunks
-from isthmus.partition.book import Part
+from isthmus.partition.part import Part
 
 
-def join(parts: Sequence[Part], blocks: Sequence[range]) -> Part:
-    """The parts of one block as one part; ``blocks`` are those of all workers, in order.
+def join(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) -> Part:
+    """Return the parts of one block as one part.
+
+    ``blocks`` are those of all workers, in order; part k has the global ids ``ranges[k]:ranges[k+1]``.
 
     Inner nodes are those of all its parts, one part after the other; edges between them become inner. The rows of a
     link are ordered by (owner's part, reader's part, place in that part's halo), a row that several parts read standing
     where it comes first: owner and reader know that order without asking each other.
     """
-    halo = _JoinedHalo.of(parts, blocks)
+    halo = _JoinedHalo.of(parts, blocks, ranges)
     sent = [_sent(parts, block) for block in blocks]
     return replace(
         parts[0],
@@ -29,6 +31,7 @@ def join(parts: Sequence[Part], blocks: Sequence[range]) -> Part:
         halo_nodes=halo.nodes,
         halo_ptr=halo.ptr,
         halo_degree=halo.degree,
+        halo_rows=halo.rows,
         send_rows=np.concatenate(sent),
         send_ptr=np.cumsum([0, *(len(rows) for rows in sent)]),
         **({} if len(parts) == 1 else {**_inner_rows(parts), **_edges(parts, halo.columns)}),
@@ -50,14 +53,15 @@ class _JoinedHalo:
 
     nodes: np.ndarray
     degree: np.ndarray
+    rows: np.ndarray  # the owners' local ids, in their joined parts
     ptr: np.ndarray
     columns: list[np.ndarray]  # per part, int32 [h]: what its halo nodes are now, n inner nodes counted before the halo
 
     @staticmethod
-    def of(parts: Sequence[Part], blocks: Sequence[range]) -> _JoinedHalo:
+    def of(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) -> _JoinedHalo:
         mine, starts = _block(parts), _starts(parts)
         columns = [np.empty(len(part.halo_nodes), np.int32) for part in parts]
-        nodes, degree, ptr = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [0]
+        nodes, degree, rows, ptr = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int32)], [0]
         total = 0
         for block in blocks:
             for owner in block:
@@ -69,7 +73,9 @@ class _JoinedHalo:
                     continue
                 read = np.concatenate([part.halo_nodes[group] for part, group in zip(parts, groups, strict=True)])
                 degrees = np.concatenate([part.halo_degree[group] for part, group in zip(parts, groups, strict=True)])
+                local = np.concatenate([part.halo_rows[group] for part, group in zip(parts, groups, strict=True)])
                 once, number = _distinct(read)
+                rows.append(local[once] + np.int32(ranges[owner] - ranges[block.start]))
                 nodes.append(read[once])
                 degree.append(degrees[once])
                 ends = np.cumsum([group.stop - group.start for group in groups])[:-1]
@@ -77,7 +83,8 @@ class _JoinedHalo:
                     column[group] = numbers + starts[-1] + total
                 total += len(once)
             ptr.append(total)
-        return _JoinedHalo(np.concatenate(nodes), np.concatenate(degree), np.array(ptr, np.int64), columns)
+        once_each = [np.concatenate(pieces) for pieces in (nodes, degree, rows)]
+        return _JoinedHalo(once_each[0], once_each[1], once_each[2], np.array(ptr, np.int64), columns)
 
 
 def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:

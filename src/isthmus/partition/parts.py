@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import InputError
 from isthmus.files import sealed
-from isthmus.files.atomic import ArrayFile, FileEntry, folder_at_once
+from isthmus.files.array_file import ArrayFile, FileEntry
+from isthmus.files.atomic import folder_at_once
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.partition.adjacency import row_chunks, take_rows
-from isthmus.partition.book import FORMAT, VERSION, Book, PartInfo, is_parts_folder
+from isthmus.partition.book import FORMAT, VERSION, Book, is_parts_folder
+from isthmus.partition.part import PartInfo
 from isthmus.partition.quality import quality
 
 CHUNK_BYTES = 64 << 20  # of rows of x copied at a time
@@ -137,17 +138,16 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
         files[f"{name}.npy"] = file.close()
 
     degree = np.diff(graph.indptr)
-    if len(degree) and degree.max() >= 2**31:
-        raise InputError("a node has 2³¹ edges or more: its degree does not fit the parts format, remove it")
     send = [b.halo[b.ptr[k] : b.ptr[k + 1]] - first for b in borders]
     halo_nodes = labels.old[border.halo]
     put("nodes", nodes, np.int64)
     put("halo_nodes", halo_nodes, np.int64)
     put("halo_ptr", border.ptr, np.int64)
+    put("halo_rows", border.halo - np.repeat(labels.ranges[:-1], np.diff(border.ptr)), np.int32)
     put("send_rows", np.concatenate(send), np.int32)
     put("send_ptr", np.cumsum([0, *(len(rows) for rows in send)]), np.int64)
-    put("degree", degree[nodes], np.int32)
-    put("halo_degree", degree[halo_nodes], np.int32)
+    put("degree", degree[nodes], np.int64)
+    put("halo_degree", degree[halo_nodes], np.int64)
     del degree, halo_nodes
     files |= _write_edges(graph, labels, border, k, folder)
     files |= _write_features(graph.x, nodes, folder)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from isthmus.partition.book import Book, PartInfo
-
-
-_LOADS = "part train val test disk receives sends"
-_CAPTION = "nodes of the first split; bytes to exchange one fp32 column"
+from isthmus.partition.part import PartInfo
 
 
 class Quality(TypedDict):
@@ -66,52 +59,3 @@ def quality(parts: Sequence[PartInfo], sent: np.ndarray, splits: Mapping[str, np
 def _imbalance(load: np.ndarray) -> float:
     """max/mean; 1 is perfect. A load that nobody has is balanced."""
     return float(load.max() / load.mean()) if load.any() else 1.0
-
-
-def as_dict(book: Book) -> dict[str, Any]:
-    """What `isthmus inspect --json` prints: the book without the list of files."""
-    content = book.as_dict()
-    for part in content["parts"]:
-        del part["files"]
-    return content
-
-
-def describe(book: Book) -> RenderableType:
-    """The book as `isthmus inspect` prints it: totals, then the shape and the load of every part."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    q = book.quality
-    balance = ", ".join(f"{name} {value:.2f}" for name, value in q["balance"].items())
-    head = Text(
-        f"{book.name}: {book.nodes:,} nodes, {book.edges:,} edges, {book.features:,} features, {book.classes} classes, "
-        f"{book.splits} split{'s' * (book.splits != 1)}\n"
-        f"{book.num_parts} part{'s' * (book.num_parts != 1)} by {book.method}: "
-        f"{q['cut_edges']:,} edges cut ({q['cut_share']:.1%}), {q['volume']:,} rows cross links in one exchange "
-        f"({q['volume'] / book.nodes:.2f} per node)\n"
-        f"balance (max/mean): {balance}"
-    )
-    shape = Table(box=None, pad_edge=False)
-    load = Table(box=None, pad_edge=False, caption=_CAPTION, caption_justify="left")
-    for table, titles in ((shape, "part inner halo halo/inner boundary edges cut"), (load, _LOADS)):
-        for title in titles.split():
-            table.add_column(title, justify="right")
-    for k, part in enumerate(book.parts):
-        edges = part.inner_edges + part.halo_edges
-        shares = f"{q['halo_per_inner'][k]:.2f}", f"{q['boundary_share'][k]:.1%}"
-        cut = f"{part.halo_edges / max(1, edges):.1%}"
-        shape.add_row(str(k), f"{part.inner:,}", f"{part.halo:,}", *shares, f"{edges:,}", cut)
-        counts = (f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test"))
-        sizes = (size_text(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
-        load.add_row(str(k), *counts, *sizes)
-    return Group(head, "", shape, "", load)
-
-
-def size_text(count: float) -> str:
-    """Bytes: 936 B, 17.4 KiB, 2.1 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.errors import InputError
-from isthmus.partition.book import Book, Part
+from isthmus.partition.book import Book
 from isthmus.partition.join import join
+from isthmus.partition.part import Part
 
 
 def shares(book: Book, workers: int) -> list[range]:
@@ -43,4 +44,4 @@ def own_part(book: Book, worker: int, workers: int) -> Part:
     """What one of the workers trains: its part as it is on disk, or the join of several."""
     blocks = shares(book, workers)
     parts = [book.part(k) for k in blocks[worker]]
-    return parts[0] if workers == book.num_parts else join(parts, blocks)
+    return parts[0] if workers == book.num_parts else join(parts, blocks, book.ranges)

@@ -6,7 +6,7 @@ import html
 import math
 from typing import Any
 
-from isthmus.partition.quality import size_text
+from isthmus.units import size_text
 
 NONE = "–"
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.comm import Links
 from isthmus.kernels import Csr
-from isthmus.partition.book import Part
+from isthmus.partition.part import Part
 from isthmus.shard.shard import Nodes, Shard
 
 

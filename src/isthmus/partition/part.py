@@ -1,0 +1,58 @@
+"""One part of a graph: its arrays, and the entry about it in the book."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.files.array_file import FileEntry
+from isthmus.graph.graph import SparseRows
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """What the book says of one part."""
+
+    inner: int
+    halo: int
+    inner_edges: int
+    halo_edges: int
+    boundary: int  # inner nodes that another part reads
+    files: Mapping[str, FileEntry]
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry["bytes"] for entry in self.files.values())
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids count inner nodes from 0.
+
+    Where a worker trains several, their join (`partition.join`) is one of these too, with P workers instead of parts.
+    """
+
+    index: int
+    nodes: np.ndarray  # int64 [n], original ids
+    halo_nodes: np.ndarray  # int64 [h], original ids, grouped by owner
+    halo_ptr: np.ndarray  # int64 [P+1]: halo rows owned by q
+    halo_rows: np.ndarray  # int32 [h]: the owner's local ids of the halo nodes
+    send_rows: np.ndarray  # int32 [s]: local ids that q reads, in the order of q's halo group
+    send_ptr: np.ndarray  # int64 [P+1]
+    degree: np.ndarray  # int64 [n], in-degree in the whole graph
+    halo_degree: np.ndarray  # int64 [h]
+    inner_indptr: np.ndarray  # int64 [n+1], edges inner → inner
+    inner_indices: np.ndarray  # int32
+    halo_indptr: np.ndarray  # int64 [n+1], edges halo → inner
+    halo_indices: np.ndarray  # int32, positions in the halo list
+    x: np.ndarray | SparseRows  # [n, F]
+    y: np.ndarray  # int64 [n] or uint8 [n, C]
+    train_mask: np.ndarray  # bool [n, S]
+    val_mask: np.ndarray
+    test_mask: np.ndarray
+    inner_edge_attr: np.ndarray | None = None
+    halo_edge_attr: np.ndarray | None = None
+    node_type: np.ndarray | None = None
+    ids: np.ndarray | None = None  # [n] integers or words: what the source calls the inner nodes
