@@ -1,4 +1,4 @@
-"""The features of some halo nodes, kept; and the links of a drawn graph without them."""
+"""Cache the input features of some halo nodes, and leave those rows out of a drawn graph's links."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from isthmus.features.cache_policy import CachePolicy
 
 @dataclass
 class Fetch:
-    """The features of a drawn graph's halo nodes: some were here, the others are under way."""
+    """The features of a drawn graph's halo nodes: cached rows are in place, the others are still to come."""
 
-    block: Tensor  # [k, F]; cached rows are in their places
-    missed: Tensor  # int64: places of the others in the block
-    links: Links  # that bring those
+    block: Tensor  # [k, F]; cached rows are filled in
+    missed: Tensor  # int64: positions of the other rows in the block
+    links: Links  # the links that bring the other rows
 
 
 class FeatureCache:
-    """A map with one int32 per halo node, and the rows that it points to.
+    """The cached feature rows of halo nodes: a map with one int32 per halo node, and a buffer of rows.
 
-    Owners know what their readers keep, because they hear of every change: so they leave those rows out.
-    """
+    Owners hear of every change, so they know what their readers have cached and leave those rows out."""
 
     def __init__(self, policy: CachePolicy, links: Links, transport: Transport, seed: int):
         self.policy, self.links, self.transport, self.seed = policy, links, transport, seed
         self.where_of = torch.full((links.num_mirrors,), -1, dtype=torch.int32)  # the cache map
         self.rows = torch.empty(0)  # the cache buffer, [cached, F]
-        self.kept_by = [torch.zeros(len(rows), dtype=torch.bool) for rows in links.send_rows]  # by each reader
+        self.kept_by = [torch.zeros(len(rows), dtype=torch.bool) for rows in links.send_rows]  # one mask per reader
 
     def refresh(self, x: Tensor, inclusion: Tensor, degree: Tensor, step: int) -> None:
-        """Chooses anew what stays, and fetches what was not yet here. Every worker calls it at the same time."""
+        """Choose anew which rows to cache, and fetch those that are not here yet. Every worker calls it at the same
+        time."""
         chosen = self.policy.choose(inclusion, degree, kernels.stream(self.seed, self.transport.rank))
         keep = torch.zeros(len(self.where_of), dtype=torch.bool)
         keep[chosen] = True
@@ -58,7 +58,7 @@ class FeatureCache:
         self.where_of[chosen] = torch.arange(len(chosen), dtype=torch.int32)
 
     def begin(self, drawn: Links, picked: Tensor | None, like: Tensor) -> Fetch:
-        """Splits a drawn graph's halo rows (``picked`` int64; None: all) into those here and those to be fetched."""
+        """Split a drawn graph's halo rows (``picked`` int64; None: all) into cached rows and rows to fetch."""
         slot = self.where_of if picked is None else self.where_of[picked]
         block = like.new_empty(len(slot), like.shape[1])
         hit = slot >= 0
@@ -69,7 +69,7 @@ class FeatureCache:
         return Fetch(block, (~hit).nonzero().flatten(), self._without_kept(drawn, hit))
 
     def _without_kept(self, drawn: Links, hit: Tensor) -> Links:
-        """Of a drawn graph's links what readers do not keep."""
+        """Return a drawn graph's links without the rows that readers have cached."""
         send_rows, send_positions = [], []
         for q, rows in enumerate(drawn.send_rows):
             kept = self.kept_by[q]

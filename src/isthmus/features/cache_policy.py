@@ -1,4 +1,4 @@
-"""Which halo nodes' features stay at a worker (PSC-GCN sec. V)."""
+"""The policy that chooses which halo nodes' features a worker caches (PSC-GCN sec. V)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _SALT = 0xCAC4E
 
 @dataclass(frozen=True)
 class CachePolicy:
-    """At most ``rows`` halo rows stay (below 1: that share of them), chosen by ``order``.
+    """A rule for caching at most ``rows`` halo rows (below 1: that share of them), in the order ``order``.
 
-    none: no row stays; random: any; degree: those that most nodes of the whole graph read (PaGraph); inclusion: those
-    that this worker's sampler will most probably read.
-    """
+    none: no row; random: any; degree: those that most nodes of the whole graph read (PaGraph); inclusion: those that
+    this worker's sampler is most likely to read."""
 
     order: str = "inclusion"
     rows: float = 0.3
@@ -32,7 +31,7 @@ class CachePolicy:
             raise InputError(f"cache_rows must be at least 0, not {self.rows}")
 
     def choose(self, inclusion: Tensor, degree: Tensor, key: int) -> Tensor:
-        """The halo nodes that stay, int64 and ascending, from their inclusion probabilities and degrees [h]."""
+        """Return the halo nodes to cache, int64 and ascending, from their inclusion probabilities and degrees [h]."""
         count = len(degree)
         room = min(count, int(self.rows if self.rows >= 1 else self.rows * count))
         match self.order:
@@ -44,5 +43,5 @@ class CachePolicy:
                 worth = degree.double()
             case _:
                 worth = inclusion
-        # Equal ones in the order of their numbers, so that any two runs choose the same.
+        # Ties in the order of node numbers, so that any two runs choose the same.
         return torch.sort(torch.argsort(worth, descending=True, stable=True)[:room]).values

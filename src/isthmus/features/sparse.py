@@ -1,4 +1,4 @@
-"""Sparse feature rows of halo nodes, from their owners."""
+"""Fetch sparse feature rows of halo nodes from their owners."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from isthmus.kernels import Csr, SparseMatrix
 
 
 def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int, step: int) -> SparseMatrix:
-    """The rows of the halo nodes, [h, F], for this worker's inner rows x [n, F]; all workers call it at once.
+    """Return the rows of the halo nodes, [h, F], given this worker's inner rows x [n, F]; all workers call it at once.
 
-    Rows differ in length: first the lengths travel, then the columns and the values.
-    """
+    Rows differ in length, so lengths travel first, then columns and values."""
     where = Where(site, FORWARD, step, "features")
     leaving = [x.take(rows.long()) for rows in links.send_rows]
     counts = torch.empty(links.num_mirrors, dtype=torch.int32)
@@ -27,6 +26,6 @@ def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int,
         return out
 
     columns = gather([rows.pattern.indices for rows in leaving], [len(rows) for rows in lengths])
-    values = gather([rows.values for rows in leaving], [0] * transport.size)  # the same rows: counted once
+    values = gather([rows.values for rows in leaving], [0] * transport.size)  # the same rows, so counted only once
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return SparseMatrix(Csr(indptr, columns, x.shape[1]), values)

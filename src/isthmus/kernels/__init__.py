@@ -1,4 +1,4 @@
-"""The few loops that must be fast: a small native core, and a torch twin for each."""
+"""The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
 from isthmus.kernels.csr import Csr
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream

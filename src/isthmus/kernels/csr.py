@@ -1,4 +1,4 @@
-"""A sparse pattern as the kernels take it."""
+"""The sparse pattern (CSR) that the kernels take: the columns of every row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Csr:
-    """Row r has the columns ``indices[indptr[r]:indptr[r+1]]``.
+    """A sparse pattern: row r has the columns ``indices[indptr[r]:indptr[r+1]]``.
 
     ``targets`` names the row of the result that row r belongs to, for patterns most of whose rows are empty
-    (`compact`); None means r itself.
-    """
+    (`compact`); None means r itself."""
 
     indptr: Tensor  # int64 [rows + 1]
     indices: Tensor  # int32 [edges]
@@ -35,7 +34,7 @@ class Csr:
         return torch.repeat_interleave(torch.arange(self.num_rows, device=self.indptr.device), self.indptr.diff())
 
     def compact(self) -> Csr:
-        """The same pattern without its empty rows."""
+        """Return the same pattern without its empty rows."""
         rows = self.indptr.diff().nonzero().flatten()
         if len(rows) == self.num_rows:
             return self
@@ -43,14 +42,14 @@ class Csr:
         return Csr(indptr, self.indices, self.num_cols, rows.to(torch.int32))
 
     def take(self, rows: Tensor) -> tuple[Csr, Tensor]:
-        """Some of its rows, int64, in this order; and the numbers that their edges have here, int64."""
+        """Return some of the rows (int64, in this order), and for each of their edges its number here (int64)."""
         counts = self.indptr.diff()[rows]
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         at = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts) + torch.arange(int(indptr[-1]))
         return Csr(indptr, self.indices[at], self.num_cols), at
 
     def after(self, cols: Tensor) -> Csr:
-        """The same pattern with one more column in front of each row: cols [rows]."""
+        """Return the same pattern with one more column in front of each row: cols [rows]."""
         indptr = self.indptr + torch.arange(self.num_rows + 1)
         indices = torch.empty(self.num_edges + self.num_rows, dtype=torch.int32)
         added = torch.zeros(len(indices), dtype=torch.bool)

@@ -1,4 +1,5 @@
-"""Draws that every worker can repeat, as functions of (stream, number) alone; and the patterns of what was drawn."""
+"""Random draws that every worker can repeat, since they depend on (stream, number) alone; and patterns of what was
+drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from isthmus.kernels.ops import _core_for, _int, _ptr, _room
 
 
 def stream(*numbers: int) -> int:
-    """A 64-bit key for the random draws that these numbers name (say seed, step and call)."""
+    """Return a 64-bit key for the random draws that these numbers name (say seed, step and call)."""
     key = 0
     for number in numbers:
         key = ((key ^ (number & (2**64 - 1))) * twin.GOLDEN + 0xD1B54A32D192ED03) & (2**64 - 1)
@@ -23,10 +24,9 @@ def stream(*numbers: int) -> int:
 
 
 def draw_rows(stream: int, count: int, size: int) -> Tensor:
-    r"""`size` of the numbers 0 … count-1 without replacement, every subset as likely; ascending, int32 [size].
+    r"""Draw `size` of the numbers 0 … count-1 without replacement, every subset as likely; ascending, int32 [size].
 
-    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken.
-    """
+    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken."""
     if not 0 <= size <= count < 2**31:
         raise InputError(f"cannot draw {size} of {count} rows: draw between none and all of fewer than 2^31")
     if size == count:
@@ -41,15 +41,14 @@ def draw_rows(stream: int, count: int, size: int) -> Tensor:
 
 
 def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float | Tensor, symmetric: bool) -> Tensor:
-    r"""Which edges are kept, each with its probability; bool [edges].
+    r"""Draw which edges are kept, each with its own probability; bool [edges].
 
     .. math:: keep_e \iff \lfloor mix_{64}(mix_{64}(stream + a \cdot golden) + b \cdot golden) / 2^{32} \rfloor
               < p_e 2^{32}
 
     with (a, b) the ids of the edge's row and column or, if ``symmetric``, the smaller and the larger of them: then both
     directions of an edge share one draw. Shapes: ``row_ids`` int64 [rows], ``col_ids`` int64 [cols], ``p`` one number
-    or float32 [edges].
-    """
+    or float32 [edges]."""
     chances = p.float().contiguous() if isinstance(p, Tensor) else None
     _fits("row_ids", row_ids, csr.num_rows)
     _fits("col_ids", col_ids, csr.num_cols)
@@ -68,7 +67,7 @@ def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float
 
 
 def select_rows(csr: Csr, rows: Tensor) -> Csr:
-    """The pattern of these rows alone, in their order, k × num_cols; rows int32 [k]."""
+    """Return the pattern of these rows alone, in their order, k × num_cols; rows int32 [k]."""
     begin = csr.indptr[rows.long()]
     length = csr.indptr[rows.long() + 1] - begin
     indptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
@@ -86,11 +85,10 @@ def select_rows(csr: Csr, rows: Tensor) -> Csr:
 def select_edges(
     csr: Csr, keep: Tensor, columns: Tensor | None = None, num_cols: int | None = None
 ) -> tuple[Csr, Tensor]:
-    """The pattern of the kept edges, and their numbers in `csr` (int64 [kept]). Rows that lose every edge stay.
+    """Return the pattern of the kept edges, and their numbers in `csr` (int64 [kept]). Rows without edges stay.
 
-    ``columns`` (int32 [csr.num_cols]) gives the columns that still have an edge new numbers below ``num_cols``.
-    Shapes: ``keep`` bool [edges].
-    """
+    ``columns`` (int32 [csr.num_cols]) gives new numbers, below ``num_cols``, to the columns that still have an edge.
+    Shapes: ``keep`` bool [edges]."""
     if (columns is None) != (num_cols is None):
         raise InputError("select_edges takes columns and num_cols together: new numbers, and how many there are")
     _fits("keep", keep, csr.num_edges)

@@ -1,9 +1,8 @@
-r"""Water-filling and the draws by it: the sampler of PSC-GCN (alg. 2, eqs. 14-19) on sparse patterns.
+r"""Draw edges by water-filling: the sampler of PSC-GCN (alg. 2, eqs. 14-19) on sparse patterns.
 
-Target i keeps its edge from source j with the probability :math:`p_{ij} = \min(1, level_i \cdot value_j)`: a factor of
-the scores that depends on i alone is part of the level, so one number per target and one per source stand for the
-probabilities of all edges. Patterns have the targets as their rows or, where ``transposed``, the sources.
-"""
+Target i keeps its edge from source j with the probability :math:`p_{ij} = \min(1, level_i \cdot value_j)`. A factor of
+the scores that depends on i alone is part of the level, so one number per target and one per source give the
+probabilities of all edges. The rows of a pattern are the targets or, where ``transposed``, the sources."""
 
 from __future__ import annotations
 
@@ -19,19 +18,18 @@ from isthmus.kernels.draws import _fits
 from isthmus.kernels.ops import _SUFFIX, _core_for, _int, _ptr
 
 _FLOOR = 1e-30
-_RANGE = 1e-100, 1e100  # of values: nothing made of them overflows
-_MARKS = 32  # edges to a word of marks, each row in words of its own
+_RANGE = 1e-100, 1e100  # bounds of the values, so that no product or sum of them overflows
+_MARKS = 32  # edges per word of marks; every row starts a new word
 
 
 def floored(*values: Tensor, floor: float = _FLOOR) -> tuple[Tensor, ...]:
-    r"""Scores of sources (≥ 0) as values that every loop here can take; float64, in the same shapes.
+    r"""Return scores of sources (≥ 0) scaled so that every loop here can take them; float64, in the same shapes.
 
     .. math:: value_j = \max\bigl(score_j / \max_k score_k,\; floor\bigr)
 
-    with one largest score over all that is given (1 if they are all 0), so give those of inner and halo nodes together.
-    A source without a score thus has a probability too: the sources that have one are served first and zeros share what
-    they leave, in equal parts; a row of zeros alone is uniform.
-    """
+    The largest score is taken over all tensors given (1 if all scores are 0), so pass those of inner and halo nodes
+    together. Sources with a score of 0 get a probability too: they share equally what the others leave of the budget,
+    and a row with nothing but zeros is uniform."""
     scores = [each.detach().double() for each in values]
     for each in scores:
         if not _within(each, 0.0, torch.finfo(torch.float64).max):
@@ -41,17 +39,16 @@ def floored(*values: Tensor, floor: float = _FLOOR) -> tuple[Tensor, ...]:
 
 
 def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: Tensor | None, budget: Tensor) -> Tensor:
-    r"""The level of every row at which it expects to keep as many edges as its budget says; float64 [rows].
+    r"""Return the level of every row at which it expects to keep as many edges as its budget says; float64 [rows].
 
     .. math:: \sum_j \min(1, level_i \cdot value_j) = budget_i
 
-    over the edges of row i in both patterns: theorem 2 without its sort. The full edges (p = 1) of one pass leave
-    :math:`(budget - \#full) / \sum_{not\ full} value` to the next, until there are no more of them. The level is +inf
+    over the edges of row i in both patterns: theorem 2 without its sort. Each round finds the full edges (p = 1) and
+    sets the level to :math:`(budget - \#full) / \sum_{not\ full} value`, until no edge becomes full. The level is +inf
     (all p = 1) if the budget is at least the number of edges, and 0 if the budget or the number of edges is 0.
 
-    Shapes: ``inner`` rows × n, ``halo`` rows × h, ``inner_value`` [n], ``halo_value`` [h] (as of `floored`; both are
-    None where there is no halo), ``budget`` [rows].
-    """
+    Shapes: ``inner`` rows × n, ``halo`` rows × h, ``inner_value`` [n], ``halo_value`` [h] (from `floored`; halo and its
+    values are None where there is no halo), ``budget`` [rows]."""
     if (halo is None) != (halo_value is None):
         raise InputError("fill_levels takes halo and halo_value together: a pattern, and the values of its columns")
     if halo is not None and halo.num_rows != inner.num_rows:
@@ -75,10 +72,9 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
 
 
 def edge_probability(csr: Csr, level: Tensor, value: Tensor, transposed: bool = False) -> Tensor:
-    """p of every edge, float64 [edges].
+    """Return the probability p of every edge, float64 [edges].
 
-    Shapes: ``level`` [rows] and ``value`` [cols] or, if ``transposed``, ``level`` [cols] and ``value`` [rows].
-    """
+    Shapes: ``level`` [rows] and ``value`` [cols] or, if ``transposed``, ``level`` [cols] and ``value`` [rows]."""
     of_row, of_col = _factors(csr, level, value, transposed)
     lib = _core_for(csr.indices)
     if lib is None:
@@ -89,12 +85,11 @@ def edge_probability(csr: Csr, level: Tensor, value: Tensor, transposed: bool = 
 
 
 def inclusion(halo_out: Csr, level: Tensor, value: Tensor, coupled: bool = False) -> Tensor:
-    r"""The probability that a halo node is read at all, float64 [h].
+    r"""Return the probability that each halo node is read at all, float64 [h].
 
     .. math:: 1 - \prod_i (1 - p_{ij}), \quad\text{or } \max_i p_{ij} \text{ if the draws are coupled}
 
-    Shapes: ``halo_out`` h × n (its rows are the halo nodes), ``level`` [n], ``value`` [h].
-    """
+    Shapes: ``halo_out`` h × n (its rows are the halo nodes), ``level`` [n], ``value`` [h]."""
     of_row, of_col = _factors(halo_out, level, value, transposed=True)
     lib = _core_for(halo_out.indices)
     if lib is None:
@@ -119,20 +114,19 @@ def draw_weighted(
     dtype: torch.dtype = torch.float32,
     with_edges: bool = False,
 ) -> tuple[Csr, Tensor, Tensor | None]:
-    r"""The pattern of the edges that are kept (same rows, same columns), and what each of them counts: 1/p, [kept].
+    r"""Draw edges by their probabilities: return the pattern of those kept (same rows and columns), their weights 1/p.
 
     .. math:: keep_{ij} \iff \bigl(mix_{32}(low(key_i) + high(key_j)) + ½\bigr) / 2^{32} < p_{ij}, \quad
               key_v = mix_{64}(stream + v \cdot golden)
 
     with i and j the ids of target and source, low and high the halves of a key. If ``coupled``, low(key_i) is left out:
-    all edges of a source share one number, and with any edge of it those of a larger p are kept too. The half makes the
-    probability right to :math:`2^{-33}`, an edge of p = 1 certain (it counts exactly 1) and one of a p below
-    :math:`2^{-33}` impossible, so that no weight explodes.
+    all edges of a source share one number, so whenever one of them is kept, those with a larger p are kept too. The
+    half makes the probability right to :math:`2^{-33}`, an edge of p = 1 certain (with the weight 1 exactly) and one of
+    p below :math:`2^{-33}` impossible, so that no weight explodes.
 
-    The third result is the number in ``csr`` of every kept edge (int64 [kept]) if ``with_edges``, else None.
-    A pattern and its transpose, drawn with ``transposed``, keep the same edges. Shapes: ``row_ids`` int64 [rows],
-    ``col_ids`` int64 [cols], level and value as in `edge_probability`; ``dtype`` float32 or float64, of the weights.
-    """
+    The third result is the number in ``csr`` of every kept edge (int64 [kept]) if ``with_edges``, else None. A pattern
+    and its transpose, drawn with ``transposed``, keep the same edges. Shapes: ``row_ids`` int64 [rows], ``col_ids``
+    int64 [cols], level and value as in `edge_probability`; ``dtype`` float32 or float64, of the weights."""
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"weights of edges cannot be {dtype}: ask for float32 or float64")
     of_row, of_col = _factors(csr, level, value, transposed)
@@ -166,7 +160,7 @@ def _pattern(csr: Csr) -> tuple[ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 
 
 def _factors(csr: Csr, level: Tensor, value: Tensor, transposed: bool) -> tuple[Tensor, Tensor]:
-    """What p takes from the row and from the column of an edge."""
+    """Return the factors of p that belong to the rows and to the columns of a pattern."""
     targets, sources = (csr.num_cols, csr.num_rows) if transposed else (csr.num_rows, csr.num_cols)
     level, value = _not_negative("level", level, targets), _values("value", value, sources)
     return (value, level) if transposed else (level, value)
@@ -189,7 +183,7 @@ def _not_negative(name: str, numbers: Tensor, length: int) -> Tensor:
 
 
 def _within(numbers: Tensor, low: float, high: float) -> bool:
-    """Whether all are; NaN is not."""
+    """Return whether all numbers are between low and high; False if one is NaN."""
     if not numbers.numel():
         return True
     least, most = numbers.aminmax()

@@ -1,4 +1,4 @@
-"""Products of rows and weights, in float32 or in bf16 (two to three times as fast where a processor has it)."""
+"""Products of rows and weights, in float32 or in bf16 (two to three times as fast where the processor supports it)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # the last is Arm's
 
 @cache
 def bf16_is_fast() -> bool:
-    """Whether this processor multiplies bf16 by itself; where torch cannot tell, it does not."""
+    """Return whether this processor has instructions for bf16 products; False where torch cannot tell."""
     told: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(told.get(name) for name in _INSTRUCTIONS)
 
 
 def in_bf16(precision: str, dtype: torch.dtype) -> bool:
-    """Whether a model of that dtype trains in bf16: asked for, or ``auto`` and this processor is fast at it."""
+    """Return whether a model of this dtype trains in bf16: asked for, or ``auto`` and this processor is fast at it."""
     return dtype == torch.float32 and (precision == "bf16" or (precision == "auto" and bf16_is_fast()))
 
 
 def linear(
     blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None, bf16: bool
 ) -> Tensor:
-    """[X_1 | X_2 | …] Wᵀ (+ b): see `LocalGraph.linear`."""
+    """Return [X_1 | X_2 | …] Wᵀ (+ b); `LocalGraph.linear` describes the arguments."""
     if isinstance(blocks, SparseMatrix):
         out = blocks @ (weight.bfloat16() if bf16 else weight).t()
         return out if bias is None else out + bias.to(out.dtype)
@@ -46,11 +46,10 @@ def linear(
 
 
 def product_bf16(blocks: Sequence[Tensor], weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """[X_1 | X_2 | …] Wᵀ (+ b) in bf16, [n, out].
+    """Return [X_1 | X_2 | …] Wᵀ (+ b) computed in bf16, [n, out].
 
     Shapes: X_k [n, in_k] in float32 or bf16, weight [out, Σ in_k], bias [out]. Sums are float32 inside; each result,
-    and each gradient by rows or weights, is rounded to bf16 once.
-    """
+    and each gradient by rows or weights, is rounded to bf16 once."""
     return _Product.apply(weight, bias, *blocks)
 
 

@@ -1,4 +1,4 @@
-"""The native core, if there is one for this machine: a shared library with plain C functions."""
+"""The native core: a shared library with plain C functions, if one was built for this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEVELS = ("avx512", "avx2", "default")
 
 
 def path() -> Path | None:
-    """The file of the best core that this processor can run, or None."""
+    """Return the file of the best core that this processor can run, or None."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     usable = _LEVELS[_LEVELS.index(capability) :] if capability in _LEVELS else ("default",)
     for level in usable:
@@ -27,10 +27,9 @@ def path() -> Path | None:
 
 @cache
 def core() -> ctypes.CDLL | None:
-    """The loaded core; None where it was not built or ISTHMUS_NATIVE=0 asks for the torch twins.
+    """Return the loaded core; None where it was not built or ISTHMUS_NATIVE=0 asks for the torch twins.
 
-    torch is imported first on purpose: both then share one OpenMP runtime, hence one pool of threads.
-    """
+    torch is imported first on purpose: both then share one OpenMP runtime, hence one pool of threads."""
     file = path()
     if file is None or os.environ.get("ISTHMUS_NATIVE") == "0":
         return None

@@ -1,4 +1,4 @@
-"""The few loops that must be fast. Each runs in the native core where it can, else as its torch twin."""
+"""Python entry to the fast loops. Each runs in the native core where it can, else as its torch twin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.b
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In what rows are summed: their own dtype, but bf16 rows in float32."""
+    """Return the dtype in which rows are summed: their own, but float32 for bf16 rows."""
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
@@ -33,14 +33,13 @@ def aggregate(
     accumulate: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    r"""Weighted sum of rows over a sparse pattern.
+    r"""Return the weighted sum of rows over a sparse pattern.
 
     .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
 
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
     ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one. The result is in
-    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
-    """
+    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16."""
     sums = sum_dtype(x.dtype)
     if out is None:
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
@@ -68,13 +67,14 @@ def aggregate(
 
 
 def _room(count: int, dtype: torch.dtype) -> Tensor:
-    """Memory for so many numbers, of one of few sizes: patterns that differ a little at every step leave no gaps."""
+    """Return memory for so many numbers, in one of few sizes, so that patterns of slightly different sizes leave no
+    gaps."""
     unit = 1 << max(10, count.bit_length() - 4)
     return torch.empty(-(-count // unit) * unit, dtype=dtype)[:count]
 
 
 def transpose(csr: Csr) -> tuple[Csr, Tensor]:
-    """The transposed pattern, and for each of its edges the number of the same edge in `csr` (int64 [edges])."""
+    """Return the transposed pattern, and for each of its edges the number of the same edge in `csr` (int64 [edges])."""
     lib = _core_for(csr.indices)
     if lib is None:
         return twin.transpose(csr)
@@ -88,7 +88,7 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """``out[i] = x[rows[i]]``; rows int32."""
+    """Gather rows: ``out[i] = x[rows[i]]``; rows int32."""
     if out is None:
         out = x.new_empty(len(rows), x.shape[1])
     lib = _core_for(x)
@@ -104,7 +104,7 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:
-    """``out[rows[i]] += values[i]`` in place; rows int32, distinct."""
+    """Add to some rows in place: ``out[rows[i]] += values[i]``; rows int32, distinct."""
     if values.shape != (len(rows), out.shape[1]):
         raise ValueError(f"{tuple(values.shape)} values for {len(rows)} rows of {out.shape[1]}: give one for each")
     lib = _core_for(out)
@@ -129,12 +129,11 @@ def dropout(
     out: Tensor | None = None,
     before: Tensor | None = None,
 ) -> Tensor:
-    """Drops each feature with probability p and scales the rest by 1/(1-p); with `relu`, negative features too.
+    """Drop each feature with probability p and scale the others by 1/(1-p); with `relu`, drop negative features too.
 
-    What is dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n]. The result
-    is written to ``out``, contiguous and possibly x itself, if that is given; what relu alone makes of x, to
-    ``before``.
-    """
+    Which features are dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n].
+    ``out``, if given, is contiguous, may be x itself, and receives the result; ``before`` receives relu(x) without
+    dropout."""
     threshold, scale = _drops(p)
     lib = _core_for(x)
     if lib is None:
@@ -152,10 +151,9 @@ def dropout(
 
 
 def dropout_stored(csr: Csr, values: Tensor, nodes: Tensor, stream: int, p: float) -> Tensor:
-    """`dropout` of sparse rows: value e is feature ``csr.indices[e]`` of its row.
+    """Apply `dropout` to sparse rows: value e is feature ``csr.indices[e]`` of its row.
 
-    Shapes: ``values`` [edges], ``nodes`` int64 [rows].
-    """
+    Shapes: ``values`` [edges], ``nodes`` int64 [rows]."""
     threshold, scale = _drops(p)
     lib = _core_for(values)
     if lib is None:
@@ -170,12 +168,12 @@ def dropout_stored(csr: Csr, values: Tensor, nodes: Tensor, stream: int, p: floa
 
 
 def _drops(p: float) -> tuple[int, float]:
-    """Below which of 2³² random bits a feature is dropped, and by how much the others grow."""
+    """Return the threshold below which 32 random bits drop a feature, and the factor that scales the others."""
     return min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
 
 
 def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
-    """Gradient of relu and dropout by 1/scale from their result: ``grad * scale`` where ``out > 0``, else 0."""
+    """Return the gradient of relu and dropout from their result: ``grad * scale`` where ``out > 0``, else 0."""
     lib = _core_for(out)
     if lib is None:
         return twin.kept_positive(out, grad, scale)
@@ -188,7 +186,7 @@ def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
 
 
 def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also: Tensor) -> Tensor:
-    """`kept_positive`, plus ``also`` where ``before > 0``: the gradient if relu's own result was used, too."""
+    """Return `kept_positive` plus ``also`` where ``before > 0``: the gradient if relu's own result was used, too."""
     lib = _core_for(out)
     if lib is None:
         return twin.both_positive(out, grad, scale, before, also)
@@ -202,12 +200,11 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
 
 
 def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Softmax attention over the edges j → i of each row, per head.
+    r"""Return softmax attention over the edges j → i of each row, per head, and the weights α of the edges.
 
     .. math:: α_{ij} = softmax_j\bigl(leaky(t_i + s_j)\bigr), \qquad out_i = \sum_j α_{ij} x_j
 
-    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H].
-    """
+    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H]."""
     lib = _core_for(x)
     if lib is None:
         return twin.attention(csr, target, source, slope, x)
@@ -231,7 +228,7 @@ def attention_grad(
     alpha: Tensor,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
+    """Return the gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
     lib = _core_for(x)
     if lib is None:
         return twin.attention_grad(csr, target, source, slope, x, alpha, grad)
@@ -262,7 +259,7 @@ def _int(value: int) -> ctypes.c_int64:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """x with its features next to each other in memory."""
+    """Return x with the features of a row next to each other in memory."""
     return x if x.stride(1) == 1 else x.contiguous()
 
 

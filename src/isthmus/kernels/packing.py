@@ -1,4 +1,4 @@
-"""Rows as messages of a few bits per feature: linear quantisation, row by row."""
+"""Pack rows into messages of a few bits per feature: linear quantisation, row by row."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from isthmus.errors import InputError
 from isthmus.kernels import twin
 from isthmus.kernels.ops import _SUFFIX, _core_for, _int, _ptr, _rows
 
-_HEADER = 8  # bytes of lo and unit
+_HEADER = 8  # bytes for lo and unit
 
 
 def packed_width(width: int, bits: int) -> int:
-    """Bytes of a packed row: float32 lo and unit, then the codes."""
+    """Return the bytes of a packed row: lo and unit in float32, then the codes."""
     if bits not in (2, 4, 8):
         raise InputError(f"rows are packed into 2, 4 or 8 bits per feature, not {bits}")
     return _HEADER + (width * bits + 7) // 8
@@ -32,22 +32,21 @@ def pack_rows(
     base_rows: Tensor | None = None,
     delta: bool = False,
 ) -> Tensor:
-    r"""Rows quantised to 2^bits levels between their smallest and largest value; uint8 [k, packed_width(F, bits)].
+    r"""Quantise rows to 2^bits levels between their smallest and largest value; uint8 [k, packed_width(F, bits)].
 
     .. math:: lo_i = \min_f v_{if}, \quad unit_i = \frac{\max_f v_{if} - lo_i}{2^{bits} - 1}, \quad
               code_{if} = round\Bigl(\frac{v_{if} - lo_i}{unit_i}\Bigr)
 
-    with v_i = x[rows[i]] (or x[i]). Rounding is to the nearest or, given a ``stream``, up with the probability of the
-    fraction, as a function of (stream, i, f): the error is then twice as large at worst, and zero on average.
+    with v_i = x[rows[i]] (or x[i]). Rounding is to the nearest level or, given a ``stream``, up with the probability of
+    the fraction, as a function of (stream, i, f): the error is then twice as large at worst, and zero on average.
 
     With ``base``, whose row b_i = base[base_rows[i]] (or base[i]) is updated, the errors do not add up over messages:
 
     - v_i = x_i + b_i, then b_i ← v_i - sent_i: what a message leaves out goes into the next one;
-    - if ``delta``: v_i = x_i - b_i, then b_i ← b_i + sent_i: the reader, who adds up what was sent, holds b_i too.
+    - if ``delta``: v_i = x_i - b_i, then b_i ← b_i + sent_i: the reader sums the messages, so it holds b_i as well.
 
-    Shapes: ``x`` [n, F] in float32, float64 or bfloat16; ``rows`` and ``base_rows`` (distinct) int32 [k]; ``base``
-    [m, F] in float64 if x is, else in float32. A row that is not finite is read back as NaN.
-    """
+    Shapes: ``x`` [n, F] in float32, float64 or bfloat16; ``rows`` and ``base_rows`` (distinct) int32 [k]; ``base`` [m,
+    F] in float64 if x is, else in float32. A row that is not finite is read back as NaN."""
     x, count = x.detach(), len(x) if rows is None else len(rows)
     if x.dtype not in _SUFFIX:
         raise InputError(f"rows of {x.dtype} cannot be packed: convert them to float32, float64 or bfloat16")
@@ -80,11 +79,10 @@ def pack_rows(
 def unpack_rows(
     message: Tensor, bits: int, out: Tensor, *, rows: Tensor | None = None, accumulate: bool = False
 ) -> Tensor:
-    """What `pack_rows` has sent: ``out[rows[i]] = lo_i + code_i * unit_i``, or ``+=`` if asked to accumulate.
+    """Decode what `pack_rows` made: ``out[rows[i]] = lo_i + code_i * unit_i``, or ``+=`` with ``accumulate``.
 
     Shapes: ``message`` uint8 [k, packed_width(F, bits)]; ``out`` [n, F] in float32, float64 or bfloat16; ``rows`` int32
-    [k], distinct (None: row i).
-    """
+    [k], distinct (None: row i)."""
     if out.dtype not in _SUFFIX:
         raise InputError(f"rows cannot be unpacked into {out.dtype}: give float32, float64 or bfloat16")
     count, width = len(out) if rows is None else len(rows), out.shape[1]
@@ -112,7 +110,7 @@ def _as_many(name: str, rows: Tensor | None, count: int) -> None:
 
 
 def _writable(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    """Refuses memory that is not laid out as the loops read and write it."""
+    """Refuse memory that is not laid out as the loops read and write it."""
     if tensor.dtype != dtype or tensor.shape != shape or (shape[1] > 1 and tensor.stride(1) != 1):
         given = f"{tensor.dtype} {list(tensor.shape)}"
         raise InputError(f"{name} is {given}: give {dtype} {list(shape)}, the features of a row side by side")

@@ -1,4 +1,4 @@
-"""Sparse feature rows as an operand: bag-of-words features are a percent full, and are worth keeping so."""
+"""Sparse feature rows: bag-of-words features are about one percent full, so products with them stay sparse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.kernels.csr import Csr
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """X [n, F] with ``values`` at the places of ``pattern``. In ``X @ W`` it is a constant: no gradient by X."""
+    """A sparse matrix X [n, F]: ``values`` at the entries of ``pattern``. ``X @ W`` has no gradient by X."""
 
     pattern: Csr
     values: Tensor  # [nnz]
@@ -36,21 +36,21 @@ class SparseMatrix:
         return self.pattern.num_rows
 
     def __matmul__(self, weight: Tensor) -> Tensor:
-        """X W, [n, K] for weight [F, K], in its dtype; sums are float32 also for a bf16 weight."""
+        """Return X W, [n, K] for weight [F, K], in its dtype; sums are float32 also for a bf16 weight."""
         return _SparseMatmul.apply(weight, self)
 
     def dense(self) -> Tensor:
         out = self.values.new_zeros(self.shape)
         places = self.pattern.edge_rows, self.pattern.indices.long()
-        return out.index_put_(places, self.values, accumulate=True)  # what is there twice is summed, as in a product
+        return out.index_put_(places, self.values, accumulate=True)  # duplicate entries are summed, as in a product
 
     def take(self, rows: Tensor) -> SparseMatrix:
-        """Some of its rows, int64, in this order."""
+        """Return some of the rows (int64), in this order."""
         pattern, at = self.pattern.take(rows)
         return SparseMatrix(pattern, self.values[at])
 
     def dropout(self, nodes: Tensor, stream: int, p: float) -> SparseMatrix:
-        """Each value dropped with probability p, as a function of (stream, node, feature); as of dense rows."""
+        """Drop each value with probability p, as a function of (stream, node, feature), as for dense rows."""
         dropped = replace(self, values=ops.dropout_stored(self.pattern, self.values, nodes, stream, p))
         dropped.__dict__["turned"] = self.turned  # the pattern is the same, and so is its transpose
         return dropped

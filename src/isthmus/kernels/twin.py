@@ -1,7 +1,6 @@
-"""The kernels in plain torch: the oracle of the native core, and what runs where there is none (or on a GPU).
+"""The kernels in plain torch: the reference for the native core, and what runs without it or on an accelerator.
 
-Written to be read; see `ops` for what each argument means.
-"""
+Written to be read; `ops` describes the arguments."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float
 
 
 def select_rows(csr: Csr, begin: Tensor, indptr: Tensor) -> Tensor:
-    """The columns of rows that begin at the edges `begin` and are as long as `indptr` says."""
+    """Return the columns of rows whose edges start at `begin` and whose lengths `indptr` gives."""
     shift = torch.repeat_interleave(begin - indptr[:-1], indptr.diff())
     return csr.indices[torch.arange(len(shift), device=shift.device) + shift]
 
@@ -193,7 +192,7 @@ def pack_rows(
     if base is not None:
         value = value - base[held] if delta else value + base[held]
     low, high = value.amin(1, keepdim=True), value.amax(1, keepdim=True)
-    lo, unit = low.float() + 0.0, ((high - low) / largest).float()  # + 0: there is no -0
+    lo, unit = low.float() + 0.0, ((high - low) / largest).float()  # + 0 turns -0 into 0
     header = torch.cat([lo, unit], 1)
     header[~header.isfinite().all(1)] = torch.nan
     lo, unit = header.to(wide).split(1, 1)
@@ -224,29 +223,29 @@ def _places(rows: Tensor | None) -> Tensor | slice:
 
 
 def _code_places(bits: int, device: torch.device) -> Tensor:
-    """How far each code of a byte stands from its low end."""
+    """Return how many bits each code of a byte is shifted from the low end."""
     return torch.arange(0, 8, bits, dtype=torch.int32, device=device)
 
 
 def _feature_bits(key: Tensor, width: int) -> Tensor:
-    """32 random bits for each feature of the rows with these keys, as int64 [rows, width]."""
+    """Return 32 random bits for each feature of the rows with these keys, as int64 [rows, width]."""
     return _bits_of(key[:, None], torch.arange(width, device=key.device))
 
 
 def _bits_of(key: Tensor, feature: Tensor) -> Tensor:
-    """The bits of one feature each."""
+    """Return 32 random bits for one feature of each key."""
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
     return _mix32((low + feature * (GOLDEN >> 32)) & 0xFFFFFFFF) ^ high
 
 
 def _signed(value: int) -> int:
-    """The int64 with the same 64 bits."""
+    """Return the int64 with the same 64 bits."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 def _shift(h: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64."""
+    """Shift int64 right, filling with zeros."""
     return (h >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""A graph drawn from the whole one: some of its edges, some of its halo nodes, counting for more."""
+"""A graph drawn from the whole one: fewer edges or halo nodes, with weights that make up for it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from isthmus.shard.shard import EdgeAttr, Shard
 
 @dataclass(frozen=True)
 class Pattern:
-    """Edges, and what each of them counts (None: one)."""
+    """Edges, and the weight of each (None: one)."""
 
     csr: Csr
     weight: Tensor | None = None
 
     def turned(self) -> Pattern:
-        """The transpose."""
+        """Return the transpose."""
         csr, order = kernels.transpose(self.csr)
         return Pattern(csr, None if self.weight is None else self.weight[order])
 
 
 class Drawn(Shard):
-    """``picked`` int64 [k]: its halo nodes, as the whole graph numbers them. Degrees stay those of the whole graph."""
+    """A graph drawn for some steps. ``picked`` int64 [k] numbers its halo nodes in the whole graph, whose degrees it
+    keeps."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Drawn(Shard):
         picked: Tensor,
         halo: Pattern,  # n × k
         halo_out: Pattern | None = None,  # k × n: its transpose, if that is at hand
-        halo_scale: Tensor | None = None,  # float64 [k]: what a halo row counts
+        halo_scale: Tensor | None = None,  # float64 [k]: factor of each halo row
         inner: Pattern | None = None,  # None: all inner edges
         inner_out: Pattern | None = None,
         edge_attr: EdgeAttr = None,
