@@ -1,11 +1,10 @@
-"""The exchange as autograd Functions: `Post` sends boundary rows, `Take` adds what the halo rows bring.
+"""The exchange as autograd Functions: `Post` sends boundary rows, `Take` adds the product of the halo rows.
 
     token, x = Post(x)  →  inner = P_inner x  →  Take(token, inner)        forward: send, compute, wait
-    wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same, turned round
+    wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same in reverse
 
 The token is empty: it stands for rows under way, and makes autograd walk back in this order. So transfers run beside
-the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place.
-"""
+the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def aggregate(
 def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, only: Tensor) -> Tensor:
     """Return the rows ``only`` of (P_inner X) Wᵀ + P_halo (X_halo Wᵀ), [m, F], for x = D(S) [n, G] of ``late``.
 
-    Few rows are made here, so they are transformed after their sum; owners send what they have transformed.
+    Few rows are computed here, so they are multiplied by W after their sum; owners send rows already multiplied by W.
     """
     assert late.weight is not None, "narrow rows have a weight"
     crossing = Crossing.to(run, norm, site, late.weight, exact=False, only=only)
@@ -73,25 +72,26 @@ def halo_rows(run: Runtime, x: Tensor, site: int) -> Tensor:
 class Crossing:
     """One site in one pass over the graph: rows cross to their readers, later their gradients cross back.
 
-    It holds what the Functions of a site share until the gradients are home.
-    """
+    It holds what the Functions of a site share until the gradients are back at the owners."""
 
     def __init__(self, run: Runtime, shard: Shard, site: int, exact: bool = False, needed: bool = False):
-        """``exact``: fresh rows of the whole graph, whatever the policy says. ``needed``: only rows next to those that
-        the loss needs cross."""
+        """Prepare a crossing.
+
+        ``exact``: send fresh rows of the whole graph, whatever the policy says. ``needed``: only rows next to those
+        that the loss needs cross."""
         self.run, self.shard, self.site, self.exact, self.needed = run, shard, site, exact, needed
         self._norm: Norm | None = None
-        self.mask: Mask | None = None  # that readers apply
+        self.mask: Mask | None = None  # the mask that readers apply
         self.fresh: Callable[[], Tensor] | None = None  # rows as an exact exchange would send them, for the probe
-        self.narrow: torch.dtype | None = None  # of rows that owners have transformed
+        self.narrow: torch.dtype | None = None  # dtype of rows that owners have transformed
         self.form = 0, run.dtype  # width and dtype of what is read
         self._arrived: Tensor | None = None
         self._gone_back = False
-        self._converted: tuple[int, Tensor] | None = None  # the last rows that were brought into another dtype
+        self._converted: tuple[int, Tensor] | None = None  # the last rows that were converted to another dtype
 
     @staticmethod
     def to(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
-        """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
+        """Return the crossing of an aggregation to all rows or ``only`` some, summed as rows ``like`` are."""
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         if only is not None:
             shard = run.needed.towards(only, shard, shard.norm(norm, sums).add_self)
@@ -113,7 +113,7 @@ class Crossing:
     # Forward
 
     def post(self, x: Tensor) -> None:
-        """Send boundary rows of x [n, F]: for this step, or, delayed, for the graph of a later one."""
+        """Send boundary rows of x [n, F] for this step or, if delayed, for the graph of a later one."""
         run, rows, channel = self.run, self.run.as_sent(x), self.channel(FORWARD)
         kind = "embeddings" if x.requires_grad else "features"
         if rows is not x:
@@ -130,7 +130,7 @@ class Crossing:
         self._posted(channel)
 
     def post_narrow(self, late: Late) -> None:
-        """Send D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; make no other rows."""
+        """Send D(S) Wᵀ of boundary rows, D with the mask of the step that will read them; compute no other rows."""
         assert late.weight is not None, "only narrow rows are made by their owner"
         run, channel, self.narrow = self.run, self.channel(FORWARD), late.weight.dtype
         for due in channel.dues(run.step):
@@ -169,11 +169,12 @@ class Crossing:
             self.shard.aggregate_halo(halo, self.norm, out)
 
     def take(self, token: Tensor, inner: Tensor) -> Tensor:
-        """Return the inner product [n, F] with that of the halo added to it, in place."""
+        """Add the halo's product to the inner product [n, F] in place, and return it."""
         return self.tied(*Take.apply(self, token, inner))
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
-        """Return what was made. The step ties the loss to every site: a loss that does not read one still sends."""
+        """Return ``out``, and keep ``tie`` for the step's loss: gradients must leave from sites that the loss does not
+        read."""
         if tie.requires_grad:
             self.run.ties.append(tie)
         return out
@@ -185,7 +186,7 @@ class Crossing:
         return self.channel(BACKWARD).outbox(self.shard.num_halo, width, self.narrow or dtype)
 
     def spread_halo(self, grad: Tensor | None) -> Tensor:
-        """Return the gradients of halo rows, P_haloᵀ grad, [h, F], in an outbox; zeros if nobody reads the site."""
+        """Return the gradients of halo rows, P_haloᵀ grad, [h, F], in an outbox; zeros if nothing reads the site."""
         if grad is None:
             return self.no_gradients()
         out = self.outbox(grad.shape[1], grad.dtype)
@@ -216,7 +217,7 @@ class Crossing:
             self._arrived = channel.take(run.step)
 
     def add_gradients(self, out: Tensor) -> Tensor:
-        """Add the gradients that readers sent of my boundary rows to ``out`` [n, F], in place."""
+        """Add the gradients that readers sent for my boundary rows to ``out`` [n, F], in place."""
         run, channel = self.run, self.channel(BACKWARD)
         arrived = channel.take(run.step) if run.savings.overlap else self._arrived
         self._arrived = None
@@ -226,7 +227,7 @@ class Crossing:
         return out
 
     def through(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradients by S and W of D(S) Wᵀ, from its own [n, F] that readers sent of a step gone by."""
+        """Return the gradients by S and W of D(S) Wᵀ, given its gradient [n, F] that readers sent earlier."""
         assert late.weight is not None, "only narrow rows are made by their owner"
         reader = self.channel(BACKWARD).reader
         if reader.layout is None:
@@ -237,7 +238,7 @@ class Crossing:
         return of_rows, came.t() @ late.dropped(at, nodes, reader.layout_of)
 
     def as_rows(self, x: Tensor) -> Tensor:
-        """Return rows in the dtype in which they are read; once, where the halo's half has done it already."""
+        """Return rows in the dtype in which they are read; reuse the conversion that the halo half has made."""
         converted, self._converted = self._converted, None
         if converted is not None and converted[0] == x.data_ptr():
             return converted[1]
@@ -245,7 +246,7 @@ class Crossing:
 
 
 class Post(Function):
-    """Sends rows; gives a token for those under way, and the rows, to which gradients from readers will be added."""
+    """Send rows; return a token for those under way, and the rows, to which gradients from readers will be added."""
 
     @staticmethod
     def forward(ctx, crossing, x):
@@ -256,13 +257,13 @@ class Post(Function):
 
     @staticmethod
     def backward(ctx, token, grad):
-        if grad is None:  # the inner half is read by nobody
+        if grad is None:  # nothing reads the inner half
             grad = token.new_zeros(ctx.shape)
-        return None, ctx.crossing.add_gradients(grad)  # in place: this gradient was made by the inner product alone
+        return None, ctx.crossing.add_gradients(grad)  # in place: the inner product alone has made this gradient
 
 
 class PostLate(Function):
-    """Sends rows that are not those of the inner half: as they were before dropout, or transformed by their owner."""
+    """Send rows other than those of the inner half: as they were before dropout, or transformed by their owner."""
 
     @staticmethod
     def forward(ctx, crossing, mask, rows, weight):
@@ -287,7 +288,7 @@ class PostLate(Function):
 
 
 class Take(Function):
-    """Waits for halo rows and adds their product to the inner one, in place; the gradient leaves before it is used."""
+    """Wait for halo rows and add their product to the inner one in place; backward sends the gradients first."""
 
     @staticmethod
     def forward(ctx, crossing, token, inner):
@@ -306,7 +307,7 @@ class Take(Function):
 
 
 class TakeBeside(Function):
-    """Waits for halo rows and puts them below the inner ones: [X; X_halo]."""
+    """Wait for halo rows and put them below the inner ones: [X; X_halo]."""
 
     @staticmethod
     def forward(ctx, crossing, token, x):
@@ -330,7 +331,7 @@ class TakeBeside(Function):
 
 
 class TakeRows(Function):
-    """Waits for halo rows, and gives them alone."""
+    """Wait for halo rows and return them alone."""
 
     @staticmethod
     def forward(ctx, crossing, token, like):
@@ -348,7 +349,7 @@ class TakeRows(Function):
 
 
 def _token(grad: Tensor | None, tie: Tensor | None) -> Tensor:
-    """Return the gradient of a token: empty, and there, so that autograd walks on to `Post`."""
+    """Return the gradient of a token: empty, but not None, so that autograd walks on to `Post`."""
     like = tie if grad is None else grad
     assert like is not None, "one of the two was asked for"
     return like.new_empty(0)
