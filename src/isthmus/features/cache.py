@@ -24,7 +24,8 @@ class Fetch:
 class FeatureCache:
     """The cached feature rows of halo nodes: a map with one int32 per halo node, and a buffer of rows.
 
-    Owners hear of every change, so they know what their readers have cached and leave those rows out."""
+    Owners hear of every change, so they know what their readers have cached and leave those rows out.
+    """
 
     def __init__(self, policy: CachePolicy, links: Links, transport: Transport, seed: int):
         self.policy, self.links, self.transport, self.seed = policy, links, transport, seed

@@ -13,7 +13,8 @@ class Csr:
     """A sparse pattern: row r has the columns ``indices[indptr[r]:indptr[r+1]]``.
 
     ``targets`` names the row of the result that row r belongs to, for patterns most of whose rows are empty
-    (`compact`); None means r itself."""
+    (`compact`); None means r itself.
+    """
 
     indptr: Tensor  # int64 [rows + 1]
     indices: Tensor  # int32 [edges]

@@ -49,7 +49,8 @@ def product_bf16(blocks: Sequence[Tensor], weight: Tensor, bias: Tensor | None =
     """Return [X_1 | X_2 | …] Wᵀ (+ b) computed in bf16, [n, out].
 
     Shapes: X_k [n, in_k] in float32 or bf16, weight [out, Σ in_k], bias [out]. Sums are float32 inside; each result,
-    and each gradient by rows or weights, is rounded to bf16 once."""
+    and each gradient by rows or weights, is rounded to bf16 once.
+    """
     return _Product.apply(weight, bias, *blocks)
 
 

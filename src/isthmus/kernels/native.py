@@ -29,7 +29,8 @@ def path() -> Path | None:
 def core() -> ctypes.CDLL | None:
     """Return the loaded core; None where it was not built or ISTHMUS_NATIVE=0 asks for the torch twins.
 
-    torch is imported first on purpose: both then share one OpenMP runtime, hence one pool of threads."""
+    torch is imported first on purpose: both then share one OpenMP runtime, hence one pool of threads.
+    """
     file = path()
     if file is None or os.environ.get("ISTHMUS_NATIVE") == "0":
         return None

@@ -14,7 +14,8 @@ from isthmus.sample import Schedule
 class CachedFeatures:
     """Input rows that never change but are too many to keep: each step reads the rows of its graph.
 
-    The cache is refreshed together with the sampler's probabilities."""
+    The cache is refreshed together with the sampler's probabilities.
+    """
 
     def __init__(self, policy: CachePolicy, channels: Channels, schedule: Schedule, seed: int):
         self.channels, self.schedule = channels, schedule

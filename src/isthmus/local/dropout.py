@@ -40,7 +40,8 @@ class Dropped(NamedTuple):
 class Late(NamedTuple):
     """Rows S before dropout, sent with their mask so that readers can apply dropout for the step that uses them.
 
-    Where X = D(S) Wᵀ is narrower than S, the owner sends X instead, with the mask of the step that will read it."""
+    Where X = D(S) Wᵀ is narrower than S, the owner sends X instead, with the mask of the step that will read it.
+    """
 
     rows: Tensor  # S [n, G]
     mask: Mask

@@ -4,7 +4,8 @@
     wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same in reverse
 
 The token is empty: it stands for rows under way, and makes autograd walk back in this order. So transfers run beside
-the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place."""
+the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +73,15 @@ def halo_rows(run: Runtime, x: Tensor, site: int) -> Tensor:
 class Crossing:
     """One site in one pass over the graph: rows cross to their readers, later their gradients cross back.
 
-    It holds what the Functions of a site share until the gradients are back at the owners."""
+    It holds what the Functions of a site share until the gradients are back at the owners.
+    """
 
     def __init__(self, run: Runtime, shard: Shard, site: int, exact: bool = False, needed: bool = False):
         """Prepare a crossing.
 
         ``exact``: send fresh rows of the whole graph, whatever the policy says. ``needed``: only rows next to those
-        that the loss needs cross."""
+        that the loss needs cross.
+        """
         self.run, self.shard, self.site, self.exact, self.needed = run, shard, site, exact, needed
         self._norm: Norm | None = None
         self.mask: Mask | None = None  # the mask that readers apply
@@ -246,7 +249,7 @@ class Crossing:
 
 
 class Post(Function):
-    """Send rows; return a token for those under way, and the rows, to which gradients from readers will be added."""
+    """Function that sends rows; returns a token for them and the rows, to which readers' gradients will be added."""
 
     @staticmethod
     def forward(ctx, crossing, x):
@@ -263,7 +266,7 @@ class Post(Function):
 
 
 class PostLate(Function):
-    """Send rows other than those of the inner half: as they were before dropout, or transformed by their owner."""
+    """Function that sends other rows than the inner half's: from before dropout, or transformed by their owner."""
 
     @staticmethod
     def forward(ctx, crossing, mask, rows, weight):
@@ -288,7 +291,7 @@ class PostLate(Function):
 
 
 class Take(Function):
-    """Wait for halo rows and add their product to the inner one in place; backward sends the gradients first."""
+    """Function that waits for halo rows and adds their product to the inner one; backward, gradients leave first."""
 
     @staticmethod
     def forward(ctx, crossing, token, inner):
@@ -307,7 +310,7 @@ class Take(Function):
 
 
 class TakeBeside(Function):
-    """Wait for halo rows and put them below the inner ones: [X; X_halo]."""
+    """Function that waits for halo rows and puts them below the inner ones: [X; X_halo]."""
 
     @staticmethod
     def forward(ctx, crossing, token, x):
@@ -331,7 +334,7 @@ class TakeBeside(Function):
 
 
 class TakeRows(Function):
-    """Wait for halo rows and return them alone."""
+    """Function that waits for halo rows and returns them alone."""
 
     @staticmethod
     def forward(ctx, crossing, token, like):

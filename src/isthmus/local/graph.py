@@ -36,7 +36,8 @@ class LocalGraph:
     also read ``nodes`` (original ids), ``degree``, ``edge_index`` and ``edge_attr``. While a model trains, the policy
     may draw another graph for each step: read `edge_index` anew in every forward pass.
 
-    Shapes: n inner nodes, h halo nodes, F features. The engine drives ``runtime``."""
+    Shapes: n inner nodes, h halo nodes, F features. The engine drives ``runtime``.
+    """
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
         self.runtime, self.node_type = runtime, node_type
@@ -63,7 +64,8 @@ class LocalGraph:
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``only`` (int64 [m], each once,
         e.g. `read`): compute these rows alone, [m, F]. ``through`` [out, F]: the weight that will multiply the result,
-        for samplers that choose by the norms of rows."""
+        for samplers that choose by the norms of rows.
+        """
         check_numbers(x, self.num_rows)
         if only is not None and only is not self.read:
             check_only(only, self.num_rows)
@@ -107,7 +109,8 @@ class LocalGraph:
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
         """Return inner rows, then the halo rows fetched from their owners, [n + h, F], as `edge_index` numbers them.
 
-        With ``weight`` [out, F], return each row times Wᵀ, [n + h, out], multiplied before or after the rows cross."""
+        With ``weight`` [out, F], return each row times Wᵀ, [n + h, out], multiplied before or after the rows cross.
+        """
         if isinstance(x, SparseMatrix):
             assert weight is not None, "sparse rows are read through a weight"
             halo, picked = self.linear(self._sparse_halo(x), weight), self.runtime.drawn.picked
@@ -131,7 +134,8 @@ class LocalGraph:
 
         W is [out, Σ in_k]. With the policy's precision bf16, training computes this in bf16. The result is in the
         weight's dtype, or with ``as_made`` in the dtype it was computed in: everything here accepts bf16 rows, torch's
-        modules do not."""
+        modules do not.
+        """
         out = self.runtime.linear(blocks, weight, bias)
         return out if as_made else out.to(weight.dtype)
 
@@ -140,7 +144,8 @@ class LocalGraph:
 
         The mask is therefore the same for any number of workers, and the same at the owner and at every reader of a
         row. Where readers may use rows of another step, rows are sent before dropout, and readers apply it. Outside
-        training nothing is dropped."""
+        training nothing is dropped.
+        """
         run = self.runtime
         if isinstance(x, SparseMatrix):
             return self._dropout_sparse(x, p)
@@ -200,14 +205,16 @@ class LocalGraph:
     def read(self) -> Tensor | None:
         """The inner rows, int64 [m], whose results are read after this pass; None: all of them, or this saving is off.
 
-        Where a model computes these rows alone, only rows next to them cross; every worker's model does so, or none."""
+        Where a model computes these rows alone, only rows next to them cross; every worker's model does so, or none.
+        """
         return self.runtime.needed.rows
 
     def sources(self, thinned: bool = True) -> Tensor | None:
         """Return the inner rows (int64) from which one layer computes the rows `read` of all workers; None: nearly all.
 
         ``thinned``: by an aggregation of those rows alone (``only=graph.read``), for which a recipe may draw a share of
-        the inner edges. A layer that reads all edges needs all their sources."""
+        the inner edges. A layer that reads all edges needs all their sources.
+        """
         return self.runtime.needed.sources(self.runtime.drawn, thinned)
 
     def __repr__(self) -> str:
@@ -225,7 +232,8 @@ class LocalGraph:
         """Return whether the transform comes before the aggregation: P (X Wᵀ) instead of (P X) Wᵀ.
 
         Rows after dropout may be transformed first if others read them at a known later step: the owner uses that
-        step's mask. Where readers keep rows longer, they apply the dropout themselves."""
+        step's mask. Where readers keep rows longer, they apply the dropout themselves.
+        """
         run = self.runtime
         if not run.savings.narrow_side or width > x.shape[1]:
             return False
@@ -269,7 +277,8 @@ class LocalGraph:
         """Return P (X Wᵀ), [n, out]; or the rows ``only`` of it. In bf16 training it is in bf16.
 
         Where few rows are needed, only rows that others read are transformed first: (P_inner X) Wᵀ + P_halo (X_halo
-        Wᵀ)."""
+        Wᵀ).
+        """
         late, run = self._late(x), self.runtime
         check_rows(x, self.num_rows)
         if late is None or only is None or 2 * len(only) > self.num_rows:
@@ -281,7 +290,8 @@ class LocalGraph:
     def _aggregate_sparse(self, x: SparseMatrix, weight: Tensor, norm: str, only: Tensor | None) -> Tensor:
         """Return P [X; X_halo] Wᵀ, [n, out], for sparse features x [n, F], as they were fixed or after dropout.
 
-        It runs over the whole graph even where a step draws another, since all halo rows are here anyway."""
+        It runs over the whole graph even where a step draws another, since all halo rows are here anyway.
+        """
         run, shard = self.runtime, self.runtime.whole
         if not run.needed.parts(only, run.drawn):
             return gather_rows(self._aggregate_sparse(x, weight, norm, None), only)

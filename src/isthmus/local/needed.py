@@ -30,7 +30,8 @@ class Needed:
         """Declare that a training model's results are read at these rows only (int64), a share of all workers' rows.
 
         Every worker declares at the same time. Returns the links of all rows that can cross where only these are
-        computed, with the numbering of the graph's own links."""
+        computed, with the numbering of the graph's own links.
+        """
         assert self.declared is None, "graphs keep what was made of the rows that were declared"
         drawn, self._few = self.policy.sampler is not None, share <= FEW_NEEDED
         self.declared = NeededRows(self.schedule.context, rows, drawn, others=self.policy.weighs_all_rows)
@@ -59,7 +60,8 @@ class Needed:
     def sources(self, edges: Shard, thinned: bool) -> Tensor | None:
         """Return the inner rows (int64) from which the needed rows are computed, here or elsewhere; None: nearly all.
 
-        They follow from the edges of a graph or, ``thinned``, from those that `towards` gives."""
+        They follow from the edges of a graph or, ``thinned``, from those that `towards` gives.
+        """
         if self.near is None or self.schedule.recording:  # norms are recorded for all rows
             return None
         drawn = self._thinned(edges) if thinned else None
@@ -74,7 +76,8 @@ class Needed:
     def towards(self, rows: Tensor, edges: Shard, with_self: bool, all_halo: bool = False) -> RowSubset:
         """Return the edges that lead to the given rows; those of the whole graph are kept, others last for this step.
 
-        For the rows that the loss reads, halo rows that they do not read are left out, unless ``all_halo``."""
+        For the rows that the loss reads, halo rows that they do not read are left out, unless ``all_halo``.
+        """
         near, drawn = self.near if self.is_near(rows) and not all_halo else None, self._thinned(edges)
         thinned = None if near is None else drawn
         made = self._of_whole if edges is self.whole else self._of_step

@@ -69,7 +69,8 @@ class Runtime:
         """Begin a forward pass: draw its graph, if it trains; count sites from 0 again.
 
         Outside training the exchange is exact. With ``probe``, the rows that the policy gives are compared with fresh
-        ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read."""
+        ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read.
+        """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self.dropped = WeakTensorKeyDictionary()  # the `Dropped` of rows of this pass, where it matters
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
@@ -95,7 +96,8 @@ class Runtime:
     def backward(self, loss: Tensor, gradient: Tensor | None = None) -> None:
         """Run backward from the loss through every exchange of the pass.
 
-        That includes exchanges that this worker's loss does not read: other workers wait for their gradients."""
+        That includes exchanges that this worker's loss does not read: other workers wait for their gradients.
+        """
         ties = self.ties
         self.ties = []
         torch.autograd.backward([loss, *ties], [gradient, *(torch.zeros_like(tie) for tie in ties)])
@@ -114,7 +116,8 @@ class Runtime:
     def needs_only(self, rows: Tensor, share: float) -> None:
         """Declare the rows (int64) whose results are read when a model trains, a share of all workers' rows.
 
-        Every worker does so at the same time, and once."""
+        Every worker does so at the same time, and once.
+        """
         if self.savings.read_rows:
             self.channels.near = self.needed.declare(rows, share)
 

@@ -1,4 +1,4 @@
-"""Options that every recipe has, and what they make of a channel's stages."""
+"""Options that every recipe has, and the stages of channels that they stand for."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def savings(settings: Settings) -> Savings:
 
 
 def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
-    """The sampler by its name, or None for the whole graph. ``asked_for``: it is there only if somebody named it."""
+    """Return the sampler of that name, or None for the whole graph. ``asked_for``: it is no default of the recipe."""
     name, rate, refresh = settings["sampler"], settings["rate"], settings["refresh"]
     if name == "none" and rate != 1:
         raise InputError(f"nothing is drawn without a sampler: set sampler to one of {', '.join(SAMPLERS[1:])}")
@@ -72,7 +72,7 @@ def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
 
 
 def cache(settings: Settings) -> CachePolicy | None:
-    """The cache of input features, if not all of them may stay."""
+    """Return the cache of input features, if not all of them may stay."""
     rows = settings["cache_rows"]
     if rows < 0 and rows != -1:
         raise InputError(f"cache_rows must be a number of rows, a share below 1, or -1 for all, not {rows:g}")
@@ -82,7 +82,7 @@ def cache(settings: Settings) -> CachePolicy | None:
 
 
 def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The encode and feedback stages of features, and of gradients."""
+    """Return the encode and feedback stages of features, and those of gradients."""
     bits, rounding, feedback = settings["bits"], settings["rounding"], settings["feedback"]
     of_gradients = bits if settings["bits_gradients"] == "as bits" else settings["bits_gradients"]
     codecs = codec(bits, rounding), codec(of_gradients, rounding)

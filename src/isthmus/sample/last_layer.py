@@ -20,13 +20,14 @@ FEW_NEEDED = 0.25  # share of all rows; more rows than that have nearly all rows
 
 @dataclass(frozen=True)
 class LastLayer:
-    r"""Keep the edge (i ← j) from an inner node to a needed row with probability p_ij, and count it 1/p_ij times.
+    r"""A sampler of inner edges to needed rows: edge (i ← j) is kept with probability p_ij and counts 1/p_ij times.
 
     .. math:: p_{ij} = \min(1, c_i \|y_j\|), \qquad \sum_j p_{ij} = \max(rate \cdot |N_i|, \min(|N_i|, least))
 
     with N_i the inner neighbours of i. Until norms of rows are known, p is the same for all of them. All edges of a
     source node share one random number: the variance of Z_i stays the same (the neighbours of i are still independent),
-    but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij)."""
+    but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
+    """
 
     rate: float = 0.1
     least: int = 6

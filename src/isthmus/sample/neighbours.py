@@ -39,7 +39,7 @@ class KeptEdges(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighbours:
-    r"""Keep the edge (i ← j) with probability p_ij, and count it 1/p_ij times; the self loop always stays.
+    r"""A sampler of edges: (i ← j) is kept with probability p_ij and counts 1/p_ij times; self loops always stay.
 
     .. math:: p_{ij} = \min(1, c_i \sqrt{a_j}\, \|y_{ij}\|), \qquad \sum_j p_{ij} = ε |N_i
 
@@ -52,7 +52,8 @@ class Neighbours:
     probabilities allow. Every p_ij and the variance of every Z_i stay the same (a node's neighbours are still
     independent), but a row is fetched with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
 
-    ``estimator="self-normalised"``: kept edges count |N_i| / (number kept), as the published code does; biased."""
+    ``estimator="self-normalised"``: kept edges count |N_i| / (number kept), as the published code does; biased.
+    """
 
     rate: float = 0.1
     refresh: int = 20

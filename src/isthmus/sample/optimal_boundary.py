@@ -29,7 +29,7 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class OptimalBoundary:
-    r"""Keep halo node j with probability q_j, and count it 1/q_j times.
+    r"""A sampler of halo nodes: node j is kept with probability q_j and counts 1/q_j times.
 
     .. math:: q_j = \min\Bigl(1, c \sqrt{\textstyle\sum_i P_{ij}^2}\; \|H_j W\|\Bigr), \qquad \sum_j q_j = rate · h
 

@@ -20,7 +20,7 @@ _SALT = 0xED6E
 
 @dataclass(frozen=True)
 class RandomEdges:
-    """Keep each edge that may be dropped with the same probability, and count it by the inverse.
+    """A sampler of edges: all that may be dropped are kept with the same probability, and count its inverse.
 
     On average as many edges are dropped as boundary-node sampling drops at ``rate``: (1 − rate) E_cut of the E_cut
     edges between parts. ``among="boundary"`` takes them from the edges between parts (Boundary Edge Sampling),

@@ -1,7 +1,8 @@
 """Norms of the rows that a graph aggregates, by which variance-reducing samplers choose.
 
 ‖y_ij‖² = P_ij² Σ_l ‖H_j^l W^{l+1}‖² (PSC-GCN eq. 16): one number per node times P_ij. Owners measure it in a forward
-pass every few steps, and tell the readers of their boundary rows."""
+pass every few steps, and tell the readers of their boundary rows.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class RowNorms:
 
 
 class NormRecorder:
-    """Collect the squared norms of the rows of one forward pass."""
+    """A recorder of the squared norms of rows in one forward pass."""
 
     def __init__(self, step: int):
         self.step = step

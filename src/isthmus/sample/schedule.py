@@ -43,10 +43,11 @@ class InParts(Protocol):
 
 
 class Schedule:
-    """Draw a graph ``delay`` steps before it is used, and keep it until then.
+    """The graphs of a run: each is drawn ``delay`` steps before it is used, and kept until then.
 
     A thread prepares the next graph during the step; at the end of a step the workers tell each other what they drew,
-    so that nobody waits for that when the next step begins."""
+    so that nobody waits for that when the next step begins.
+    """
 
     def __init__(self, sampler: Sampler | None, context: DrawContext, delay: int):
         self.sampler, self.context, self.delay = sampler, context, delay

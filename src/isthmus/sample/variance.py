@@ -4,7 +4,8 @@ With Z = P X on the whole graph and Z̃ on a drawn one, the *variance* of a samp
 
 .. math:: \sum_i E\|\tilde Z_i - Z_i\|^2 \,/\, \sum_i \|Z_i\|^2
 
-over the nodes i of all workers: the sum of a part that inner edges cause and one that halo edges cause."""
+over the nodes i of all workers: the sum of a part that inner edges cause and one that halo edges cause.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +185,8 @@ def expected(z: Aggregation, p: Chances) -> Tensor:
 def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
     """Return Σ_ij a_j (1/p_ij − 1) ‖y_ij‖² for p = ε and for the sampler's p, and their difference by eq. 20.
 
-    Eq. 20 assumes p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give."""
+    Eq. 20 assumes p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give.
+    """
     a = torch.tensor([sampler.inner_weight, 1.0], dtype=torch.float64)
     inner, halo, all_edges = z.row_norms.inner[z.norm], z.row_norms.halo[z.norm], (None, None)
     squares = z.neighbour_sums(inner, halo, all_edges) @ a

@@ -36,7 +36,8 @@ class DrawContext:
         """Return the graph with some of the halo nodes, and all their edges.
 
         ``halo[q]`` int32: the drawn ones of the halo rows from worker q; ``sent[q]``: the ones of my rows that worker q
-        drew; ``scale`` float64: the factor of each halo row."""
+        drew; ``scale`` float64: the factor of each halo row.
+        """
         whole, links = self.whole, self.whole.links
         picked = torch.cat([rows.long() + first for rows, first in zip(halo, links.mirrors.ptr, strict=False)])
         halo_out = kernels.select_rows(whole.halo_out, picked.to(torch.int32))

@@ -14,7 +14,8 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     """Return the subgraph of the nodes that their owners keep; keep: bool [n]. Degrees are those of the subgraph.
 
     Every worker calls it at the same time: owners say which halo nodes are kept and what their new degrees are, readers
-    say which of them they still read."""
+    say which of them they still read.
+    """
     inner, inner_kept = _keep(whole.inner, keep, keep)
     where = Where("induced subgraph", "setup", 0, "ids")
     kept_there = whole.links.pull(keep.to(torch.uint8), transport, where).bool()

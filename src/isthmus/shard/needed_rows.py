@@ -20,13 +20,15 @@ class NeededRows:
     """The inner rows that the loss needs (``rows`` int64 [m] of n), and the halo rows with an edge to one of them.
 
     An aggregation that computes only these rows reads no other halo rows. All workers make it at the same time and tell
-    the owners; both ends of a link then know which rows of any drawn graph have to cross."""
+    the owners; both ends of a link then know which rows of any drawn graph have to cross.
+    """
 
     def __init__(self, context: DrawContext, rows: Tensor, drawn: bool, others: bool = False):
         """Tell the owners which halo rows are read.
 
         ``drawn``: the links keep the positions of their rows in the whole graph's links, as those of drawn graphs do.
-        ``others``: all halo rows cross, whether they are read or not."""
+        ``others``: all halo rows cross, whether they are read or not.
+        """
         whole, self.rows = context.whole, rows
         towards = whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32))
         asked = context.ask(towards, 0, "rows that are read")
@@ -68,7 +70,8 @@ class NeededRows:
     def sources(self, edges: Shard, thinned: Csr | None) -> Tensor:
         """Return the inner rows (int64) that edges to `rows` come from, or that anybody reads as they are.
 
-        The edges are those of a graph, or ``thinned`` [m, n]. The same tensor is returned while they stay the same."""
+        The edges are those of a graph, or ``thinned`` [m, n]. The same tensor is returned while they stay the same.
+        """
         inner = edges.inner if thinned is None else thinned
         if self._sources is None or self._sources[0] is not inner:
             read = self._asked_for.clone()

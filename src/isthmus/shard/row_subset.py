@@ -19,7 +19,8 @@ class RowSubset(Shard):
     """The m of an aggregation's n rows that are needed: m × n inner edges, m × h halo edges, the same links.
 
     Self loops are ordinary edges here, since row r of the result is not row r of the input. With ``near``, halo nodes
-    that none of the rows reads are left out and do not cross."""
+    that none of the rows reads are left out and do not cross.
+    """
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class RowSubset(Shard):
         """Take the edges to ``rows`` (int64 [m]).
 
         ``like``: another subset with the same inner edges, which are then shared. ``thinned`` [m, n]: inner edges to
-        use instead of the graph's."""
+        use instead of the graph's.
+        """
         if like:
             inner = Pattern(like.inner)
         else:

@@ -20,7 +20,8 @@ class Shard:
     """One worker's edges, n × n between inner nodes and n × h from halo nodes, with the links that bring the halo rows.
 
     The whole graph is one of these; samplers make others, with fewer edges or with weights on edges and halo nodes.
-    Aggregations come in two halves, so that the inner half can run while halo rows are under way."""
+    Aggregations come in two halves, so that the inner half can run while halo rows are under way.
+    """
 
     def __init__(
         self,
