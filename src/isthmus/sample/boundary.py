@@ -20,8 +20,9 @@ _SALT = 0xB45  # keeps these draws apart from others of the same step
 class Boundary:
     """A sampler of boundary rows: s of the m rows that a reader has from an owner, each counted m/s times (`weight`).
 
-    s is p·m rounded down, or up with the probability of its fraction, so that small boundaries are not left out for
-    ever; ``size="as-published"`` always rounds down. Both ends of a link draw the same rows, so no ids travel.
+    Rows are drawn without replacement. s is p·m rounded down, or up with the probability of its fraction, so that small
+    boundaries are not left out for ever; ``size="as-published"`` always rounds down. Both ends of a link draw the same
+    rows, so no ids travel.
     """
 
     rate: float = 0.1

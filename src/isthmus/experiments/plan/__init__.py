@@ -1,4 +1,5 @@
-"""What training would cost elsewhere: rehearsed here, replayed on machines and links that are only described."""
+"""Predict what training would cost elsewhere: rehearse it here, replay it on machines and links that are only
+described."""
 
 from isthmus.experiments.plan.plan import Outlook, Outlooks, PlanRequest, plan
 
