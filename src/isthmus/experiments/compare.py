@@ -105,7 +105,7 @@ def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | No
         try:
             summary = local.start(job, book.num_parts, testbed)
         except Stopped as end:
-            raise Stopped(f"stopped during {title}: --resume does it anew, and those after it", end.status) from end
+            raise Stopped(f"stopped during {title}: --resume repeats it and does those after it", end.status) from end
         except (InputError, WorkerError) as error:
             run.mkdir(parents=True, exist_ok=True)
             write_json(run / "failed.json", {"error": str(error)})

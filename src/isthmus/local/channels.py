@@ -83,7 +83,7 @@ class Channels:
         for name, tensor in state.items():
             site, pass_, leg, use, piece = name.split(".", 4)
             if leg not in (SCATTER, GATHER):
-                raise InputError(f"the checkpoint has a channel {name} of an older isthmus: go on with that version")
+                raise InputError(f"the checkpoint has a channel {name} of an older isthmus: resume with that version")
             by_channel.setdefault((ChannelId(int(site), pass_, leg), use), {})[piece] = tensor
         for (channel_id, use), part in by_channel.items():
             needed = use == NEEDED

@@ -28,11 +28,11 @@ def check_numbers(x: Tensor, count: int) -> None:
 def check_only(only: Tensor, count: int) -> None:
     """Check that ``only`` holds row numbers, each once."""
     if only.dtype != torch.int64 or only.dim() != 1:
-        raise InputError("only= takes numbers of rows, int64 [m]; of a mask they are mask.nonzero().flatten()")
+        raise InputError("only= takes numbers of rows, int64 [m]: for a mask, pass mask.nonzero().flatten()")
     if len(only) and not 0 <= int(only.min()) <= int(only.max()) < count:
         raise InputError(f"only= takes rows 0 to {count - 1}, not {int(only.min())} to {int(only.max())}")
     if len(only) != int(only.new_zeros(count, dtype=torch.bool).index_fill_(0, only, True).sum()):
-        raise InputError("only= takes each row once: some are there twice")
+        raise InputError("only= takes each row once: remove the duplicates")
 
 
 def check_forward() -> None:

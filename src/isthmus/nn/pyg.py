@@ -22,7 +22,7 @@ from torch.nn.parameter import UninitializedParameter
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
 
-NO_PAIRS = "takes no pair of rows (those of sources, those of targets)"
+NO_PAIRS = "takes no pair of rows (sources, targets)"
 
 
 class Halo(nn.Module):
@@ -103,9 +103,9 @@ def _refusal(conv: Any) -> str:
     kind = type(conv).forward
     takes = inspect.signature(kind).parameters.get("x")
     if getattr(conv, "flow", "source_to_target") != "source_to_target":
-        return "sends messages against the edges, whose halo rows are others"
+        return "sends messages against the edges, for which other halo rows would be needed"
     if type(getattr(conv, "aggr_module", None)).__name__ in ("LSTMAggregation", "GRUAggregation"):
-        return "goes by the order of the edges, which is another on parts"
+        return "depends on the order of the edges, which differs on parts"
     only_rows = takes is not None and takes.annotation is Tensor and kind.__module__.startswith("torch_geometric.")
     return NO_PAIRS if only_rows and type(conv).__name__ != "RGATConv" else ""
 

@@ -45,7 +45,7 @@ ISTHMUS = Recipe(
     make=_policy,
     options={
         "staleness": Option(1, "steps between sending and use; 0 waits for fresh rows"),
-        "sampler": Option("optimal-boundary", "which rows of the halo: see the samplers of exact", SAMPLERS),
+        "sampler": Option("optimal-boundary", "sampler of halo rows: the same choice as in exact", SAMPLERS),
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
         "last_rate": Option(
