@@ -63,8 +63,7 @@ class _Way:
         return time.perf_counter() - begun
 
     def rate(self, latency: float, target: float) -> float:
-        """Return the bits per second of messages that take about `target` seconds, the better of two. Only the source
-        knows."""
+        """Return, at the source, the bits per second of messages of about `target` seconds, the better of two."""
         size, long = FIRST if self.transport.rank == self.source else 0, [0.0]
         for _ in range(ROUNDS):
             size = int(self._send(torch.tensor([size]), self.source, self.sink))  # the source decides; 0: enough

@@ -1,5 +1,4 @@
-"""Random draws that every worker can repeat, since they depend on (stream, number) alone; and patterns of what was
-drawn."""
+"""Random draws that every worker can repeat, since they depend on (stream, number) alone; and the patterns drawn."""
 
 from __future__ import annotations
 

@@ -68,8 +68,7 @@ def aggregate(
 
 
 def _room(count: int, dtype: torch.dtype) -> Tensor:
-    """Return memory for so many numbers, in one of few sizes, so that patterns of slightly different sizes leave no
-    gaps."""
+    """Return memory for ``count`` numbers, in one of few sizes: patterns of slightly different sizes leave no gaps."""
     unit = 1 << max(10, count.bit_length() - 4)
     return torch.empty(-(-count // unit) * unit, dtype=dtype)[:count]
 

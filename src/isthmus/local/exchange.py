@@ -176,8 +176,7 @@ class Crossing:
         return self.tied(*Take.apply(self, token, inner))
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
-        """Return ``out``, and keep ``tie`` for the step's loss: gradients must leave from sites that the loss does not
-        read."""
+        """Return ``out``; keep ``tie``, by which the step sends gradients even from sites that its loss does not read."""
         if tie.requires_grad:
             self.run.ties.append(tie)
         return out

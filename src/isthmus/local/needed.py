@@ -69,8 +69,7 @@ class Needed:
         return sources if len(sources) <= FEW * self.whole.num_inner else None
 
     def parts(self, only: Tensor | None, edges: Shard) -> bool:
-        """Return whether to build a row subset of the edges: if it is reusable across steps, or for the rows the loss
-        reads."""
+        """Return whether to build a row subset of the edges: for rows that the loss reads, or if steps can share it."""
         return only is None or self.is_near(only) or edges.inner is self.whole.inner
 
     def towards(self, rows: Tensor, edges: Shard, with_self: bool, all_halo: bool = False) -> RowSubset:

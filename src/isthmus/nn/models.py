@@ -64,8 +64,7 @@ class Model(nn.Module):
     """
 
     thins: ClassVar[bool] = True
-    """Whether the last layer may read a sample of its inner edges, where the recipe draws one: sums can, attention
-    cannot."""
+    """Whether the last layer may read a sample of its inner edges, if the recipe draws one: sums may, attention not."""
 
     def __init__(self, config: ModelConfig, convs: list[nn.Module], widths: list[int]):
         super().__init__()

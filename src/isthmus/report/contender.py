@@ -63,8 +63,7 @@ class Contender:
 
     @property
     def wire(self) -> tuple[float, float] | None:
-        """The bytes between hosts in all runs: those that interfaces counted (without headers), and those the program
-        counted."""
+        """The bytes between hosts in all runs: as interfaces counted them (without headers), and as the program did."""
         known = [(run.noted("link", "payload_bytes"), run.noted("link", "counted_bytes")) for run in self.runs.values()]
         pairs = [(payload, counted) for payload, counted in known if payload is not None and counted is not None]
         return (sum(p for p, _ in pairs), sum(c for _, c in pairs)) if pairs else None

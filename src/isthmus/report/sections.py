@@ -180,8 +180,7 @@ def _worker_bar(worker: WorkerLog) -> Bar:
 
 
 def _changes(run: Run) -> bool:
-    """Return whether steps differ in what they send, leaving out the first, which may send rows that cross once per
-    run."""
+    """Return whether steps send different numbers of rows; the first does not count, it may send fixed rows."""
     sent = [rows for _, rows in run.rows_sent[1:]]
     return bool(sent) and max(sent) > 1.001 * min(sent)
 

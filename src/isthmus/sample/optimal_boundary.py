@@ -1,5 +1,4 @@
-"""Optimal boundary sampling: keep all inner edges, and draw the halo nodes that reduce the variance most per row
-fetched."""
+"""Optimal boundary sampling: all inner edges, and the halo nodes that reduce the variance most per row fetched."""
 
 from __future__ import annotations
 

@@ -20,12 +20,11 @@ SMALLEST = 1e-3  # share of the largest norm: a row that has grown since it was 
 
 @dataclass
 class RowNorms:
-    """Squared norms, known from step ``since`` on: Σ_l (source_j ‖H_j^l W^{l+1}‖)² per aggregation norm, float64 [n],
-    [h]."""
+    """Squared norms of rows, Σ_l (source_j ‖H_j^l W^{l+1}‖)² per aggregation norm, known from step ``since`` on."""
 
     since: int
-    inner: dict[str, Tensor]
-    halo: dict[str, Tensor]
+    inner: dict[str, Tensor]  # float64 [n], by norm of aggregation
+    halo: dict[str, Tensor]  # float64 [h]
     plans: dict[Any, Any] = field(default_factory=dict)
     """The plans that samplers have derived from these norms, by sampler."""
 

@@ -15,8 +15,7 @@ from isthmus.shard.shard import Shard
 
 
 class Sampler(Protocol):
-    """A rule that draws the graph of a step from (seed, step, norms of rows) alone. Every worker draws at the same
-    time."""
+    """A rule that draws a step's graph from (seed, step, norms of rows) alone. Every worker draws at the same time."""
 
     @property
     def refresh(self) -> int:

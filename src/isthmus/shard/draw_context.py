@@ -52,8 +52,7 @@ class DrawContext:
         )
 
     def ask(self, halo: Csr, step: int, site: str = "drawn graph") -> ReadRequest:
-        """Tell owners which halo rows the edges n × h read, one bit per row, without waiting for the other workers'
-        messages."""
+        """Tell owners which halo rows the edges n × h read, one bit per row; do not wait for the other workers."""
         read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
         read[halo.indices.long()] = True
         return ReadRequest(read, self.whole.links.push(read, self.transport, Where(site, "setup", step, "ids")))

@@ -28,8 +28,7 @@ class Pattern:
 
 
 class Drawn(Shard):
-    """A graph drawn for some steps. ``picked`` int64 [k] numbers its halo nodes in the whole graph, whose degrees it
-    keeps."""
+    """A drawn graph; ``picked`` int64 [k] numbers its halo nodes in the whole graph, whose degrees it keeps."""
 
     def __init__(
         self,

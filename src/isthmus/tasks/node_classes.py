@@ -45,8 +45,7 @@ def hits_sum(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
-    """Return the exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] of this
-    worker."""
+    """Return the exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] are mine."""
     if metric == "roc-auc":
         return _roc_auc(logits, y, transport, where)
     if metric == "accuracy":

@@ -83,8 +83,7 @@ class Testbed:
         return namespaces.entered(self.switch)
 
     def host(self, worker: int) -> Host:
-        """Return the host of a worker. Workers are dealt out in turn, so that neighbours in rank are on different
-        hosts."""
+        """Return the host of a worker; neighbours in rank are on different hosts."""
         return self.hosts[worker % self.count]
 
     def counters(self) -> Counters:

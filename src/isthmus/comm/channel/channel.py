@@ -27,8 +27,7 @@ from isthmus.comm.transport import Transport
 
 
 class Channel:
-    """The rows of one site, pass and leg: `post` sends this step's rows, `take` returns what is held of the others'
-    rows."""
+    """The path of the rows of one site, pass and leg: `post` sends this step's rows, `take` returns the others'."""
 
     def __init__(
         self, transport: Transport, stages: Stages, whole: Links, channel: ChannelId, seed: int, buffers: Buffers

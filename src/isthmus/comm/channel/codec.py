@@ -24,8 +24,7 @@ class Memory:
 
 
 class Codec(ABC):
-    """A way of writing rows as a message and reading them back. Both ends know the shapes; a message has one row per
-    row."""
+    """A way of writing rows as a message and reading them back; one message row per row."""
 
     lossless: bool = False
 

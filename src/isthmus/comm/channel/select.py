@@ -46,8 +46,7 @@ class Select:
         return [None] * len(rows)
 
     def observe(self, told: Mapping[str, float]) -> None:
-        """Learn how training goes, from figures of the whole step that are equal on all workers. ``train``: share of
-        hits."""
+        """Learn how training goes, by figures of a step that are equal on all workers. ``train``: share of hits."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the state that outlives a step, by name, for a checkpoint."""

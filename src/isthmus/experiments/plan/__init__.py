@@ -1,5 +1,4 @@
-"""Predict what training would cost elsewhere: rehearse it here, replay it on machines and links that are only
-described."""
+"""Predict what training would cost elsewhere: rehearse it here, replay it on described machines and links."""
 
 from isthmus.experiments.plan.plan import Outlook, Outlooks, PlanRequest, plan
 

@@ -12,8 +12,7 @@ from isthmus.partition import Book, shares
 
 
 def worker_memory(book: Book, parts: Iterable[int], tensors: int, process: int) -> int:
-    """Return the bytes of a worker: the process itself, the files of its parts (structure, features, labels), its
-    tensors."""
+    """Return the bytes of a worker: the process, the files of its parts (structure, features, labels), its tensors."""
     return process + sum(book.parts[k].bytes for k in parts) + tensors
 
 

@@ -42,8 +42,7 @@ class Played:
 def rehearse(
     book: Book, config: TrainConfig, policy: Policy, workers: int, threads: int, at_once: int, steps: int
 ) -> list[Played]:
-    """Run `PRELUDE` + `steps` steps on `workers` workers, `at_once` of which compute together, with so many threads
-    each."""
+    """Run `PRELUDE` + `steps` steps on workers with ``threads`` threads each, `at_once` of them computing together."""
 
     def work(transport: Transport) -> Played:
         assert isinstance(transport, Rehearsing)

@@ -54,8 +54,7 @@ def replay(traces: Sequence[Trace], site: Site, gauge: Gauge) -> list[list[float
 
 
 def fair(demands: np.ndarray, capacity: float) -> np.ndarray:
-    """Return shares of a capacity: every demand if there is enough; else small demands, and equal shares for the
-    others."""
+    """Return shares of a capacity: all demands, if there is enough; else small ones, and equal shares for the rest."""
     given, open_ = np.zeros(len(demands)), demands > 0
     while open_.any():
         share = (capacity - given.sum()) / open_.sum()
