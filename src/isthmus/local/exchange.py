@@ -176,7 +176,7 @@ class Crossing:
         return self.tied(*Take.apply(self, token, inner))
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
-        """Return ``out``; keep ``tie``, by which the step sends gradients even from sites that its loss does not read."""
+        """Return ``out``; keep ``tie``, by which gradients leave even from sites that the loss does not read."""
         if tie.requires_grad:
             self.run.ties.append(tie)
         return out
