@@ -1,4 +1,4 @@
-"""Memory that is lent is nobody else's; memory that was given back is used again."""
+"""Buffers: memory that is lent belongs to one caller, and is used again once it was given back."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ BITS = (32, "bf16", "fp16", 8, 4, 2)
 
 
 def watched(transport):
-    """Fails if memory that is being sent is written to before the transfer was waited for."""
+    """Fail if memory that is being sent is written to before the transfer was waited for."""
     plain = transport.exchange
 
     def exchange(send, recv, where, **given):
@@ -71,9 +71,9 @@ def watched(transport):
 
 
 def run(setups: list[tuple[Stages, Route]], steps=range(STEPS), states=None, drawn=False):
-    """Channels of these stages and routes side by side, with shared buffers, on every worker.
+    """Run channels of these stages and routes side by side, with shared buffers, on every worker.
 
-    Per worker: [step][channel] → (what it holds, one piece per sender; ledgers of posting and of taking); states.
+    Returns per worker: [step][channel] → (rows held, one piece per sender; ledgers of posting and of taking); states.
     """
 
     def work(transport):
@@ -111,7 +111,7 @@ def run(setups: list[tuple[Stages, Route]], steps=range(STEPS), states=None, dra
 
 
 def check(setups: list[tuple[Stages, Route]], bits: list[int | str], drawn: bool = False) -> None:
-    """What is held, its ages and its bytes, on every worker at every step, are as expected."""
+    """Check the rows held, their ages and their bytes, on every worker at every step."""
     results, everyone = run(setups, drawn=drawn), range(WORKERS)
     for site, (stages, route) in enumerate(setups):
         expected = Expected(stages, bits[site], route, drawn)
@@ -170,7 +170,7 @@ DRAWN = (
 
 
 def test_drawn_links():
-    """Every step reads other rows; what is remembered and kept is by place, and waits until a row is drawn again."""
+    """Every step reads other rows; memory and held rows stay by position until a row is drawn again."""
     setups, bits = [], []
     for options, delay, route in product(DRAWN, range(3), ROUTES):
         setups.append((Stages(**options, delay=delay, warm=delay < 2), route))
@@ -212,7 +212,7 @@ def test_gradients_are_added_to_their_rows(places):
 
 @pytest.mark.parametrize("power", [-0.5, 0.5])
 def test_clip(power):
-    """All that a worker sends back at a site is one block, whoever it is for; short blocks are left alone."""
+    """Everything that a worker sends back at a site is one block, whoever it is for; short blocks are left alone."""
     sizes = [np.linalg.norm(block_of(rank, GATHER, 0).numpy()) for rank in range(WORKERS)]
     limit = sorted(sizes)[1]  # the shortest passes, and the middle one just so
     stages = Stages(clip=Clip(limit * WORKERS**-power, power))

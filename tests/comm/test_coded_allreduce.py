@@ -18,7 +18,7 @@ def shares(size: int, count: int, dtype: torch.dtype = torch.float64) -> list[to
 
 
 def summed(values: list[torch.Tensor], bits: int | str, seed: int = 0, where: Where = WHERE):
-    """What each worker holds after it: values, the exact part, and its ledger."""
+    """Return what each worker holds after the sum: values, the exact part, and its ledger."""
 
     def work(transport):
         mine = values[transport.rank].clone()

@@ -12,7 +12,7 @@ ACCURACIES = [0.30, 0.40, 0.50, 0.50, 0.49, 0.20, 0.90, 0.90, 0.10]
 
 
 def literally(bound: float, accuracies: list[float]) -> list[float]:
-    """The bound after each accuracy, by the prose around eq. 6."""
+    """Return the bound after each accuracy, by the prose around eq. 6."""
     mean, bounds = accuracies[0], []
     for accuracy in accuracies:
         if accuracy > mean + 0.02:
@@ -44,7 +44,7 @@ def test_every_channel_has_a_selector_of_its_own():
 
 
 def test_what_a_selector_has_learnt_is_part_of_a_checkpoint():
-    """Rows move by 3 %: sent at a bound of 1 %, and no more once the bound has grown past that."""
+    """Rows move by 3 %: they are sent at a bound of 1 %, and no more once the bound has grown past that."""
 
     def channel(transport):
         stages = Stages(Changed(0.0299, adapt=True), merge=Keep())

@@ -1,4 +1,4 @@
-"""What a stage decides by hand-made numbers; and stages that make no sense are refused with the reason."""
+"""Stages on numbers made by hand; combinations that make no sense are refused with the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_nonsense_is_refused(make, why):
 
 
 def picks(select, new, old):
-    """Which rows go, of two peers with rows of two features each."""
+    """Return which rows are sent, for two peers with rows of two features each."""
     blocks = [torch.tensor([[0.0, value] for value in values]) for values in (*new, *old)]
     chosen = select.by_value(blocks[:2], blocks[2:])
     return [list(range(len(block))) if c is None else c.tolist() for c, block in zip(chosen, blocks, strict=False)]
@@ -52,7 +52,7 @@ def test_rows_that_changed_by_more_than_bound_of_the_old_ones():
 
 
 def test_a_worker_sends_all_or_nothing_by_the_gap():
-    """Moved by √(3² + 4²) = 5 in all, from √(6² + 8²) = 10."""
+    """The rows moved by √(3² + 4²) = 5 in all, from √(6² + 8²) = 10."""
     new, old = ([3.0], [4.0]), ([6.0], [8.0])
     assert picks(Gap(0.49), new, old) == [[0], [0]]
     assert picks(Gap(0.51), new, old) == [[], []]

@@ -119,7 +119,7 @@ except Exception as error:
 
 
 def processes(ranks: list[int], size: int, mode: str) -> dict[int, str]:
-    """What each worker process said last."""
+    """Return the last line of each worker process."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
@@ -155,7 +155,7 @@ def test_absent_worker_is_named():
 
 @pytest.mark.parametrize("mode", ["meet", "elsewhere"])
 def test_worker_that_met_but_does_not_connect_is_named(mode):
-    """It ends after the meeting; or its interface does not exist, which it says itself."""
+    """The worker ends after the meeting; or its interface does not exist, which it says itself."""
     said = processes([0, 1, 2], 3, mode)
     for rank in (0, 2):
         expected = f"WorkerError: worker {rank} of 3 met the others, but worker 1 did not connect within 4 s: "

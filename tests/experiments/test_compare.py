@@ -135,7 +135,7 @@ def test_ctrl_c_says_what_resume_does(compare, monkeypatch):
     monkeypatch.setattr(local, "start", stopped)
     status, _, told = compare(*QUICK, *TWO, "--seeds", "1")
     assert status == 130
-    assert "stopped during 1/2 vanilla, seed 0: --resume does it anew, and those after it" in told
+    assert "stopped during 1/2 vanilla, seed 0: --resume repeats it and does those after it" in told
 
 
 def test_resume_refuses_other_settings(compare, started):

@@ -1,4 +1,4 @@
-"""The feature cache, looked at from both ends: features are planted so that each row names its node."""
+"""The feature cache, seen from both ends: features are planted so that each row names its node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def book(tmp_path_factory):
 
 
 def planted(nodes: Tensor) -> Tensor:
-    """float64 [n, 3]; rows of large ids are long, so that sizes say something."""
+    """Return float64 [n, 3]; rows of large ids are long, so that norms differ."""
     ids = nodes.double()
     return torch.stack([ids + 1, -ids, torch.full_like(ids, 0.5)], dim=1)
 
@@ -48,18 +48,18 @@ def policy_of(cache: CachePolicy, sampler: str = "independent", delay: int = 0, 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one worker saw of a step; one entry per other worker in each list."""
+    """The observations of one worker in a step; one entry per other worker in each list."""
 
     sent: list[int]  # features that left for a reader, because its graphs read them
     fetched: list[int]  # features that left for a reader's cache
-    missed: list[int]  # of each owner: halo nodes of the graphs asked for that are not kept
-    new: list[int]  # of each owner: halo nodes that are kept since this step
-    kept: list[Tensor]  # of each owner: ids of the halo nodes that are kept
-    kept_by: list[Tensor]  # of each reader: ids of my nodes that it keeps, as I believe
+    missed: list[int]  # per owner: halo nodes of the graphs asked for that are not kept
+    new: list[int]  # per owner: halo nodes that are kept since this step
+    kept: list[Tensor]  # per owner: ids of the halo nodes that are kept
+    kept_by: list[Tensor]  # per reader: ids of my nodes that it keeps, as I believe
 
 
 class Walk:
-    """Steps in which features are read as `halo` and as `aggregate` do, in turn, with evaluations in between."""
+    """A run of steps that read features as `halo` and as `aggregate` do, in turn, with evaluations in between."""
 
     def __init__(self, graph: LocalGraph, room: int | None = None):
         self.graph, self.room = graph, graph.runtime.whole.num_halo if room is None else room
@@ -101,7 +101,7 @@ class Walk:
         )
 
     def evaluate(self, step: int) -> None:
-        """Everything is read, and nothing of it is kept."""
+        """Evaluate, which reads everything and keeps nothing of it."""
         self.graph.runtime.begin(step, training=False)
         halo = self.graph.halo(self.x)[self.graph.num_inner :]
         assert torch.equal(halo, planted(self.graph.runtime.whole.halo_nodes))
@@ -110,25 +110,25 @@ class Walk:
         return self.cache.where_of >= 0
 
     def check_buffer(self, kept: Tensor) -> None:
-        """The budget is kept, and the map points to the right rows."""
+        """Check that the budget is kept, and that the map points to the right rows."""
         slots, rows = self.cache.where_of[kept].long(), self.cache.rows
         assert len(slots) == len(slots.unique()) == len(rows) <= self.room
         assert torch.equal(rows[slots], planted(self.graph.runtime.whole.halo_nodes[kept]))
 
     def drawn(self, step: int) -> Tensor:
-        """The halo nodes that the graph of a step reads, bool [h]."""
+        """Return the halo nodes that the graph of a step reads, bool [h]."""
         picked = self.graph.runtime.schedule.at(step).picked
         read = torch.full_like(self.kept(), picked is None)
         return read if picked is None else read.index_fill_(0, picked, True)
 
     def sent(self) -> Tensor:
-        """Rows sent so far to each worker: of features for graphs, of features for caches."""
+        """Return the rows sent so far to each worker: features for graphs, and features for caches."""
         sites = [[self.ledger.rows[site, FORWARD, q] for q in range(WORKERS)] for site in (0, "cache")]
         return torch.tensor(sites)
 
 
 def dues(graph: LocalGraph, step: int) -> range:
-    """The steps whose features are asked for at this one."""
+    """Return the steps whose features are asked for at this one."""
     stages = graph.runtime.reads
     return range(step if step == 0 and stages.warm else step + stages.delay, step + stages.delay + 1)
 
@@ -167,7 +167,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sampler", "order", "rows", "delay"), CASES, ids=str)
 def test_every_row_that_is_read_is_the_right_one(book, sampler, order, rows, delay):
-    """And: the budget is kept, hits are what the map says, owners know the map and send nothing that is on it."""
+    """The budget is kept too, hits agree with the map, owners know the map and send nothing that is on it."""
     policy = policy_of(CachePolicy(order, rows), sampler, delay)
 
     def work(transport):
@@ -189,7 +189,7 @@ def test_every_row_that_is_read_is_the_right_one(book, sampler, order, rows, del
 
 @pytest.mark.parametrize("order", ORDERS[1:])
 def test_the_cache_changes_with_the_probabilities_only(book, order):
-    """What is measured at step s is known at s + 1. Degrees never change, so by them nothing is fetched again."""
+    """Norms measured at step s are known at s + 1. Degrees never change, so with them nothing is fetched again."""
     policy = policy_of(CachePolicy(order, 0.4))
     for walk in Hub(WORKERS).run(lambda transport: Walk(local(book, transport, policy)).run()):
         changed = {step for step, seen in enumerate(walk) if sum(seen.new)}
@@ -210,7 +210,7 @@ def test_features_may_be_read_twice_in_a_step(book):
 
 
 def test_before_delayed_rows_arrive_only_kept_ones_are_there(book):
-    """As published: the others are zero until step τ."""
+    """The other rows are zero until step τ, as published."""
 
     def work(transport):
         graph = local(book, transport, policy_of(CachePolicy("degree", 0.4), delay=2, warm=False))
@@ -265,7 +265,7 @@ def test_nonsense_is_refused(given):
 
 
 def test_inclusion_hits_most(tmp_path):
-    """At ε = 0.3 on communities; the rows' sizes differ, and so do the degrees."""
+    """Inclusion wins at ε = 0.3 on communities, where norms of rows and degrees differ."""
     graph = community_graph(400, degree=8.0)
     parts = cut(graph, 2, "metis", tmp_path)
     rows = torch.from_numpy(graph.x * np.exp(np.random.default_rng(0).normal(size=(400, 1))))

@@ -17,7 +17,7 @@ WEIGHT = torch.cos(torch.arange(WIDTH)).double()
 
 
 def graph_of(book, transport, **options) -> LocalGraph:
-    """A worker's graph, at the beginning of a training step."""
+    """Return a worker's graph, at the beginning of a training step."""
     graph = LocalGraph.from_part(book.part(transport.rank), transport, True, dtype=torch.float64, **options)
     graph.runtime.begin(0)
     return graph
@@ -83,7 +83,7 @@ def test_walking_back_twice_is_refused(tmp_path):
 
 
 def test_reading_never_draws(tmp_path):
-    """What a step draws is drawn when it begins: worker 0 alone may look at its graph, and nobody waits for anybody."""
+    """A step's graph is drawn when the step begins: worker 0 alone may read it, and no worker waits for another."""
     book, policy = cut(community_graph(), 2, "random", tmp_path), find("psc-gcn").policy({"staleness": 0, "rate": 0.5})
 
     def work(transport):

@@ -1,4 +1,4 @@
-"""What a model of one's own may do with the graph and the rows it is given, and what it is told when it may not."""
+"""Custom models: what they may do with the graph and the rows they get, and the errors when they may not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alone(graph, tmp_path, **options) -> isthmus.Worker:
 
 
 class Net(nn.Module):
-    """Two layers; ``first`` says how rows are made of the features, [n, 10]."""
+    """A model of two layers; ``first`` makes rows [n, 10] from the features."""
 
     def __init__(self, first):
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 def losses(book, model, recipe="exact", steps=6, **options):
-    """Of every step, and the weights at the end."""
+    """Return the loss of every step, and the weights at the end."""
     made = model() if isinstance(model, type) else Net(model)
     config = TrainConfig(recipe=recipe, steps=steps, dtype="float64", eval_every=2, **options)
 
@@ -72,7 +72,7 @@ def halo_anew(graph, x):
 
 
 def read_otherwise(graph, x, change):
-    """What a model wrote to is read again in another way: dropped out, by a reader of rows that are kept."""
+    """Read rows that a model wrote to in another way: after dropout, by a reader of rows that are kept."""
     change(graph.halo(x))
     return graph.aggregate(graph.dropout(x, 0.3))
 
@@ -139,7 +139,7 @@ def test_rows_and_numbers_are_checked(tmp_path):
 
 
 def test_activation_checkpoints_leave_the_graph_out(tmp_path):
-    """A pass made again for its gradient would be given other sites and masks."""
+    """A forward pass that is repeated for its gradient would get other sites and masks."""
     net = Net(lambda graph, x: x)
     with alone(community_graph(), tmp_path) as worker:
         worker.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
@@ -154,7 +154,7 @@ def graph_of(worker, rows):
 
 
 class Unread(Net):
-    """Some of its weights are in no loss."""
+    """A model some of whose weights are in no loss."""
 
     def __init__(self):
         super().__init__(lambda graph, x: graph.aggregate(x))
@@ -163,14 +163,14 @@ class Unread(Net):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adam"])
 def test_weights_that_no_loss_reads_stay(tmp_path, optimizer):
-    """As in one process: without a gradient there is no decay, whatever the number of workers."""
+    """Weights without a gradient do not decay, whatever the number of workers, as in one process."""
     how = {"optimizer": optimizer, "weight_decay": 0.1}
     one, two = (losses(cut(community_graph(), k, "metis", tmp_path), Unread, **how)[1] for k in (1, 2))
     assert torch.allclose(one, two, atol=1e-12)
 
 
 def test_inductive_training_knows_no_other_features(tmp_path):
-    """Not even their mean, where features are scaled."""
+    """Inductive training does not even know their mean, where features are scaled."""
     graph = community_graph()
     other = replace(graph, x=np.where(graph.test_mask[:, :1], graph.x * 50, graph.x), name="other")
     how = {"inductive": True, "features": "standard"}
@@ -184,7 +184,7 @@ class Plain(Net):
 
 
 def test_after_inference_mode(tmp_path):
-    """What is kept of the features may be made in any mode, and serves training afterwards."""
+    """Results kept of the features may be computed in any mode, and serve training afterwards."""
     net = Plain()
     with alone(community_graph(), tmp_path) as worker:
         worker.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
@@ -195,7 +195,7 @@ def test_after_inference_mode(tmp_path):
 
 
 def test_a_model_that_takes_more_than_the_graph(tmp_path):
-    """In evaluation, too, it is called as its loop calls it; attributes have the worker's dtype."""
+    """Evaluation calls the model as its loop does; attributes have the worker's dtype."""
 
     class Weighted(nn.Module):
         def __init__(self):

@@ -22,7 +22,7 @@ from isthmus.recipes import find
 
 
 def planted(graph):
-    """Row i holds i % 4 values, none of which any other row has."""
+    """Return a graph in which row i holds i % 4 values, none of which any other row has."""
     count = np.arange(graph.num_nodes) % 4
     dense = np.arange(graph.num_nodes)[:, None] * 100.0 + np.arange(1, 11)
     dense[np.arange(10)[None, :] < 10 - count[:, None]] = 0
@@ -79,7 +79,7 @@ def test_input_rows_cross_once(tmp_path, model, recipe, sparse):
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
 def test_input_dropout_is_the_same_for_rows_that_are_kept_sparse(tmp_path, model):
-    """`vanilla` makes them dense and sends them at every step; `exact` keeps them sparse."""
+    """Masks are equal, though `vanilla` makes rows dense and sends them at every step, while `exact` does neither."""
     graph = community_graph()
     book = cut(replace(graph, x=sparse_rows(planted(graph) / 1e4)), 3, "metis", tmp_path)
     shape = ModelConfig(model, hidden=8, dropout=0.5, input_dropout=0.4)

@@ -130,7 +130,7 @@ def test_fixed_rows_travel_once(book):
 
 
 def test_view_of_some_nodes(book):
-    """Without nodes 1 and 9: 6 keeps 5, 7 and 2; 4 keeps 3 and 0."""
+    """Check the graph without nodes 1 and 9: 6 keeps 5, 7 and 2; 4 keeps 3 and 0."""
     keep = torch.ones(10, dtype=torch.bool)
     keep[[1, 9]] = False
 

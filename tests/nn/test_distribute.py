@@ -115,7 +115,7 @@ class Rows(pyg.MessagePassing):
         (lambda: Doubled(10, 4), "Doubled takes no pair of rows"),
         (lambda: Rows(), "Rows takes no pair of rows .*'tuple' object"),
         (lambda: pyg.SAGEConv(10, 4, flow="target_to_source"), "against the edges"),
-        (lambda: pyg.SAGEConv(10, 4, aggr="lstm"), "by the order of the edges"),
+        (lambda: pyg.SAGEConv(10, 4, aggr="lstm"), "on the order of the edges"),
         (lambda: pyg.GCNConv(10, 4, aggr="max"), "its usual norm"),
         (lambda: pyg.GCNConv(10, 4, flow="target_to_source"), "its usual norm"),
     ],

@@ -9,9 +9,9 @@ from isthmus.sample import Boundary
 
 
 class BoundaryNodes(Policy):
-    """Of a link's m rows, s are drawn per step (line 4); they count m/s, and the others are absent (line 5).
+    """Draw s of a link's m rows per step (line 4); they count m/s, and the others are absent (line 5).
 
-    The draw is that of the program, since any other is as good; what is made of it is written down here.
+    The draw is the program's, since any other is as good; everything that follows from it is written down here.
     """
 
     def __init__(self, links: Links, rate: float, size: str = "unbiased", seed: int = 0, wire: Wire | None = None):
@@ -19,14 +19,14 @@ class BoundaryNodes(Policy):
         self.sampler, self.seed = Boundary(rate, size), seed
 
     def drawn(self, t: int, q: int, r: int) -> np.ndarray:
-        """U_i (line 4), the same for every layer of the step and for both directions (lines 8–13)."""
+        """Return U_i (line 4), the same for every layer of the step and for both passes (lines 8–13)."""
         rows = self.links.rows[q, r]
         return rows[self.sampler.rows(self.seed, t, q, r, len(rows)).numpy()]
 
     def weights(self, t: int) -> np.ndarray:
-        """H / p "towards an unbiased feature estimation" (sec. 3.2), with the achieved p = s / m.
+        """Return H / p "towards an unbiased feature estimation" (sec. 3.2), with the achieved p = s / m.
 
-        A link that mostly draws no row at all (p m < 1) has no achieved share to go by: there p itself is meant.
+        A link that mostly draws no row at all (p m < 1) has no achieved share; there p itself is meant.
         """
         w = np.where(self.links.crossing, 0.0, 1.0)
         for (q, r), rows in self.links.rows.items():

@@ -37,13 +37,13 @@ def planted(sender: int, rows: np.ndarray, step: int) -> np.ndarray:
 
 
 def drawn_at(step: int) -> dict[Way, np.ndarray]:
-    """Some of the places of every link, others at each step."""
+    """Return some of the positions of every link, different ones at each step."""
     draw = np.random.default_rng(step)
     return {link: np.nonzero(draw.random(len(rows)) < 0.6)[0] for link, rows in READ.items()}
 
 
 def links_of(rank: int, places: dict[Way, np.ndarray] | None = None) -> Links:
-    """The links of one worker, whole or with the drawn places only."""
+    """Return the links of one worker, whole or with the drawn positions only."""
     out, back = ([(rank, q) for q in range(WORKERS)], [(q, rank) for q in range(WORKERS)])
     if places is None:
         return Links([torch.from_numpy(READ[link]) for link in out], [len(READ[link]) for link in back])
@@ -53,14 +53,15 @@ def links_of(rank: int, places: dict[Way, np.ndarray] | None = None) -> Links:
 
 
 def block_of(rank: int, leg: str, step: int, places: dict[Way, np.ndarray] | None = None) -> torch.Tensor:
-    """What a worker posts: its own rows, or those of its mirrors by owner."""
+    """Return what a worker posts: its own rows, or those of its mirrors by owner."""
     rows = [READ[q, rank] if places is None else READ[q, rank][places[q, rank]] for q in range(WORKERS)]
     rows = np.arange(INNER) if leg == SCATTER else np.concatenate(rows)
     return torch.from_numpy(planted(rank, rows, step))
 
 
 class Expected:
-    """A channel, literally: per way what its receiver keeps, and since when; what its sender remembers; the mail."""
+    """A channel, literally. For every way: the rows that its receiver keeps and their steps, the sender's memory, the
+    mail."""
 
     def __init__(self, stages: Stages, bits: int | str, route: Route, drawn: bool = False):
         self.stages, self.read, self.drawn = stages, READ_BACK[bits], drawn
@@ -72,10 +73,10 @@ class Expected:
         self.layout: dict[Way, np.ndarray] = {}  # which of the kept rows are read
         self.mail: list[tuple[int, int, Way, np.ndarray, np.ndarray, np.ndarray]] = []
         self.left: dict[Way, int] = {}  # rows that left at the last step
-        self.told: dict[Way, int] = {}  # and bytes that said which, if they are not all
+        self.told: dict[Way, int] = {}  # bytes that said which rows left, if not all
 
     def places(self, way: Way, step: int, due: int) -> np.ndarray:
-        """The rows of the graph that a message is for."""
+        """Return the positions of the rows in the graph that a message is for."""
         if not self.drawn:
             return np.arange(len(self.rows[way]))
         of = drawn_at(due if self.pass_ == FORWARD else step)
@@ -111,7 +112,7 @@ class Expected:
         return everything
 
     def send(self, way: Way, picked: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What is read back of it."""
+        """Send rows; return what is read back of them."""
         memory = self.memory[way]
         if not len(picked):
             return rows
@@ -142,7 +143,7 @@ class Expected:
                     store[picked] = rows
 
     def held(self, receiver: int) -> list[np.ndarray]:
-        """What is read, one block per sender; none before the first message."""
+        """Return the rows that are read, one block per sender; none before the first message."""
         ways = [(q, receiver) for q in range(WORKERS) if (q, receiver) in self.store]
         return [self.store[way][self.layout[way]] for way in ways]
 

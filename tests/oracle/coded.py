@@ -12,7 +12,7 @@ Bits = int | str | None
 
 
 def nearest(x: np.ndarray, bits: int) -> np.ndarray:
-    """What is read back of rows [k, F]: lo + q · unit, with lo and unit sent as float32."""
+    """Return what is read back of rows [k, F]: lo + q · unit, with lo and unit sent as float32."""
     low, high = x.min(1, keepdims=True), x.max(1, keepdims=True)
     lo, unit = (v.astype(np.float32).astype(float) for v in (low, (high - low) / (2**bits - 1)))
     q = np.divide(x - lo, unit, out=np.zeros_like(x), where=unit > 0)
@@ -20,13 +20,13 @@ def nearest(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def stochastic(x: np.ndarray, bits: int, key: int) -> np.ndarray:
-    """The same with random rounding. The draw is that of the program."""
+    """Return the same with random rounding, by the program's own draw."""
     rows = torch.from_numpy(np.ascontiguousarray(x))
     return kernels.unpack_rows(kernels.pack_rows(rows, bits, stream=key), bits, torch.empty_like(rows)).numpy()
 
 
 def bf16(x: np.ndarray) -> np.ndarray:
-    """The upper half of a float32, rounded to the nearest, ties to even."""
+    """Return the upper half of a float32, rounded to the nearest, ties to even."""
     words = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     rounded = (words + np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return rounded.view(np.float32).astype(float)
@@ -37,7 +37,7 @@ def fp16(x: np.ndarray) -> np.ndarray:
 
 
 class Coded:
-    """A wire: what is read back of rows. With feedback, y = x + e is sent, and e = y − read(y) goes into the next."""
+    """A wire that returns what is read back of rows. With feedback, y = x + e is sent, and e = y − read(y) is kept."""
 
     def __init__(self, bits: Bits, bits_gradients: Bits = None, rounding="nearest", feedback=False, seed=0):
         self.bits = {FORWARD: bits, BACKWARD: bits if bits_gradients is None else bits_gradients}
@@ -63,7 +63,10 @@ class Coded:
 
 
 def coded_total(bits: int | str, seed: int):
-    """Gradients of the weights in blocks of 256: worker k reads of every q ≠ k slice k, and all read its sum."""
+    """Return a sum of the weights' gradients, coded in blocks of 256.
+
+    Worker k reads slice k from every other worker, and all workers read its sum.
+    """
 
     def read(blocks: np.ndarray, key: int) -> np.ndarray:
         return bf16(blocks) if bits == "bf16" else stochastic(blocks, int(bits), key)

@@ -11,7 +11,7 @@ from isthmus.graph.graph import Graph
 
 
 def propagation(graph: Graph, model: str) -> np.ndarray:
-    """P: symmetric normalisation with self loops for gcn, mean over neighbours for sage."""
+    """Return P: symmetric normalisation with self loops for gcn, mean over neighbours for sage."""
     adjacency = np.zeros((graph.num_nodes, graph.num_nodes))
     for node in range(graph.num_nodes):
         adjacency[node, graph.indices[graph.indptr[node] : graph.indptr[node + 1]]] = 1
@@ -28,7 +28,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def losses(graph: Graph, model: str, weights: list[np.ndarray], steps: int, lr: float) -> list[float]:
-    """The loss of every step of gradient descent. weights: W^1, b^1, W^2, b^2, …; SAGE's W is [W_self | W_mean]."""
+    """Return the loss of every step of gradient descent.
+
+    weights: W^1, b^1, W^2, b^2, …; SAGE's W is [W_self | W_mean].
+    """
     p, train, n = propagation(graph, model), graph.train_mask[:, 0], graph.train_mask[:, 0].sum()
     weights, found = [w.copy() for w in weights], []
     layers = len(weights) // 2

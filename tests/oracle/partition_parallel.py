@@ -1,13 +1,13 @@
 """Partition-parallel training, literally (BNS-GCN sec. 3.1): n workers in one process, dense, gradients by hand.
 
-Worker r owns the nodes V_r and reads the halo nodes B_r. At layer l, with S^l what is exchanged of it:
+Worker r owns the nodes V_r and reads the halo nodes B_r. At layer l, with S^l the rows that are exchanged:
 
     T_i = Σ_{j ∈ V_r} P_ij w_ij S_j + Σ_{j ∈ B_r} P_ij w_ij seen^r_j           for i in V_r
     g^r_j = Σ_{i ∈ V_r} P_ij w_ij D_i for j in B_r,   dS_j = Σ_{i ∈ V_r} P_ij w_ij D_i + Σ_r arrived^r_j
 
-with D the gradient by T. A policy says what is seen of S and what arrives of g: the systems differ in that alone.
-S^l is the layer's input H^l, or its narrow side H^l Wᵀ: then site 0 is exact, since P X is computed once per run, and
-at the last site only rows next to a training node cross.
+with D the gradient by T. A policy says what is seen of S and what arrives of g: the systems differ in that alone. S^l
+is the layer's input H^l, or its narrow side H^l Wᵀ: then site 0 is exact, since P X is computed once per run, and at
+the last site only rows next to a training node cross.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Wire = Callable[..., np.ndarray]  # (step, site, way, owner, reader, rows, their
 
 
 class Links:
-    """Who owns what, and which rows r reads of q, in the order in which they cross."""
+    """The owner of every node, and the rows that r reads from q, in the order in which they cross."""
 
     def __init__(self, graph: Graph, book: Book):
         self.graph, self.size = graph, book.num_parts
@@ -41,29 +41,29 @@ class Links:
 
     @cached_property
     def adjacency(self) -> np.ndarray:
-        """bool [N, N]: row i reads column j."""
+        """A bool matrix [N, N]: row i reads column j."""
         return propagation(self.graph, "sage") > 0
 
     def near(self, q: int, r: int) -> np.ndarray:
-        """The rows that training nodes of r read of q."""
+        """Return the rows that training nodes of r read from q."""
         train = self.graph.train_mask[:, 0] & (self.owner == r)
         return self.rows[q, r][self.adjacency[train][:, self.rows[q, r]].any(0)]
 
     @property
     def crossing(self) -> np.ndarray:
-        """bool [N, N]: i and j have different owners."""
+        """A bool matrix [N, N]: i and j have different owners."""
         return self.owner[:, None] != self.owner[None, :]
 
 
 class Policy:
-    """Exact: every row of every link, as it is, now. Others change one of the four."""
+    """The exact exchange: every row of every link, as it is, now. Other policies change one of the four."""
 
-    near_site: int | None = None  # where only rows next to a training node cross
-    weighs_all_rows = False  # whether a row is sent goes by others, too: all of them cross
+    near_site: int | None = None  # the site where only rows next to a training node cross
+    weighs_all_rows = False  # whether sending a row depends on others, so that all of them cross
 
     @staticmethod
     def total(t: int, shares: list[np.ndarray]) -> np.ndarray:
-        """What all workers take for the sum of their gradients of the weights, each flat."""
+        """Return the sum that all workers use of their gradients of the weights, each flat."""
         return sum(shares)
 
     def __init__(self, links: Links, wire: Wire | None = None):
@@ -71,27 +71,27 @@ class Policy:
         self.wire = wire or (lambda t, site, way, q, r, rows, ids: rows)
 
     def drawn(self, t: int, q: int, r: int) -> np.ndarray:
-        """The nodes whose rows r reads of q at step t."""
+        """Return the nodes whose rows r reads from q at step t."""
         return self.links.rows[q, r]
 
     def weights(self, t: int) -> np.ndarray | float:
-        """w: what an edge counts at step t."""
+        """Return w, the weight of an edge at step t."""
         return 1.0
 
     def weights_at(self, t: int, site: int) -> np.ndarray | float:
-        """The same for one site."""
+        """Return the weights of edges at one site."""
         return self.weights(t)
 
     def features(self, t: int, site: int, rows: Rows) -> Rows:
-        """What each reader uses at step t, of the rows that their owners have then."""
+        """Return the rows that each reader uses at step t, given the rows that their owners have then."""
         return self.cross(t, site, FORWARD, rows)
 
     def gradients(self, t: int, site: int, rows: Rows) -> Rows:
-        """What owners add at step t, from each reader, of the gradients that readers have then."""
+        """Return the gradients that owners add at step t, from each reader, given those that readers have then."""
         return self.cross(t, site, BACKWARD, rows)
 
     def cross(self, t: int, site: int, way: int, rows: Rows) -> Rows:
-        """All links at once."""
+        """Send rows over all links at once."""
         read = [np.zeros_like(block) for block in rows]
         for q, r in self.links.rows:
             ids = self.drawn(t, q, r)
@@ -126,7 +126,7 @@ class Training:
         return sum(np.where(mine, w @ np.where(mine, s, rows), 0) for mine, rows in zip(self.mine, seen, strict=True))
 
     def spread(self, t: int, site: int, d: np.ndarray) -> np.ndarray:
-        """dS of D."""
+        """Return dS for the gradient D."""
         w = self.p * self.policy.weights_at(t, site)
         back = [w.T @ np.where(mine, d, 0) for mine in self.mine]
         halo = [np.where(mine, 0, rows) for mine, rows in zip(self.mine, back, strict=True)]
@@ -134,7 +134,7 @@ class Training:
         return own + sum(self.policy.gradients(t, site, halo))
 
     def halves(self, layer: int) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-        """W_self (None for gcn), the W of the aggregated rows, b."""
+        """Return W_self (None for gcn), the W of the aggregated rows, b."""
         w, b = self.weights[2 * layer], self.weights[2 * layer + 1]
         width = w.shape[1] // 2
         return (None, w, b) if self.model == "gcn" else (w[:, :width], w[:, width:], b)

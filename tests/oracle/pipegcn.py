@@ -6,7 +6,7 @@ from oracle.partition_parallel import BACKWARD, FORWARD, Links, Policy, Rows, Wi
 
 
 class Pipe(Policy):
-    """Step t uses what was sent at step t − τ (the paper's τ is 1).
+    """A pipeline in which step t uses what was sent at step t − τ (the paper's τ is 1).
 
     start "as-published": halo rows are 0 until then (line 6); "warm": step 0 is exact, and its rows serve until step τ.
     smooth_start "as-published": the averages begin at 0; "first": with the first rows.
@@ -46,7 +46,7 @@ class Pipe(Policy):
         return self.average[way, site]
 
     def smooth(self, way: int, average: Rows | None, new: Rows) -> Rows:
-        """δ̂^t = γ δ̂^{t−1} + (1 − γ) δ^t."""
+        """Return δ̂^t = γ δ̂^{t−1} + (1 − γ) δ^t."""
         if average is None:
             average = new if self.smooth_start == "first" else [0 * block for block in new]
         decay = self.decay[way]

@@ -1,4 +1,4 @@
-"""Where recipes are compared with their literal algorithms."""
+"""The settings in which recipes are compared with their literal algorithms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """Where a recipe is tried. Ten classes make the last layer widen, so that its input is exchanged."""
+    """The setting in which a recipe is tried. Ten classes make the last layer widen, so that its input is exchanged."""
 
     workers: int
     model: str

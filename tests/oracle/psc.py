@@ -1,7 +1,7 @@
-"""PSC-GCN, algorithms 1 and 2, literally; and its relatives: each step trains on a graph drawn for it τ steps before.
+"""PSC-GCN, algorithms 1 and 2, literally; and its relatives: each step trains on a graph drawn τ steps before.
 
-The random bits are those of the program, since any others are as good; they are made here from the definitions that
-`kernels.draw_weighted` and `kernels.draw_edges` state, and so is all that follows from them.
+The random bits are the program's, since any others are as good; they are made here from the definitions that
+`kernels.draw_weighted` and `kernels.draw_edges` state, and so is everything that follows from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oracle.random_edges import GOLDEN, mix64
 from isthmus import kernels
 
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-FLOOR = 1e-3  # of the largest value: no row is so small that it could never be drawn again
+FLOOR = 1e-3  # share of the largest value: no row is so small that it could never be drawn again
 
 
 def keys(stream: int, ids: np.ndarray) -> np.ndarray:
@@ -30,14 +30,14 @@ def mix32(h: np.ndarray) -> np.ndarray:
 
 
 def uniform(stream: int, nodes: int, coupled: bool = False) -> np.ndarray:
-    """[N, N]: the number of edge (i ← j) between 0 and 1; if coupled, all edges of j have the same."""
+    """Return a number between 0 and 1 for every edge (i ← j), [N, N]; if coupled, the same for all edges of j."""
     key = keys(stream, np.arange(nodes))
     of_target = np.zeros_like(key) if coupled else key & LOW
     return (mix32((of_target[:, None] + (key >> HALF)[None, :]) & LOW) + 0.5) / 2.0**32
 
 
 def probabilities(scores: np.ndarray, budget: float) -> np.ndarray:
-    """Theorem 2: p_ij of scores √a_j ‖y_ij‖, whose sum is the budget B_i."""
+    """Return p_ij by theorem 2 for the scores √a_j ‖y_ij‖; their sum is the budget B_i."""
     ascending, n = np.argsort(scores), len(scores)
     s, p = scores[ascending], np.ones(n)
     if budget < n:
@@ -49,8 +49,8 @@ def probabilities(scores: np.ndarray, budget: float) -> np.ndarray:
 class Drawn(Pipe):
     """Algorithm 1: a graph is drawn τ steps ahead, from what is known then, and its halo rows are sent at once.
 
-    `draw` says what an edge counts at step t, [N, N], from the sizes last measured, [N] (None: not yet). Gradients take
-    the way of PipeGCN's: those of step t − τ, of its graph, are added at step t.
+    `draw` returns the weights of edges at step t, [N, N], given the norms last measured, [N] (None: not yet). Gradients
+    travel as in PipeGCN: those of step t − τ, for its graph, are added at step t.
     """
 
     def __init__(self, links: Links, model: str, seed: int, rate: float, refresh: int, **late):
@@ -64,7 +64,7 @@ class Drawn(Pipe):
         self.mail: dict[tuple[int, int], Rows] = {}  # by site and step of use
 
     def look(self, t: int, rows: np.ndarray) -> None:
-        """Rows H^l W^{l+1} pass."""
+        """Measure the rows H^l W^{l+1}, at the steps of a refresh."""
         if t % self.refresh == 0:
             self.measured[t] = self.measured.get(t, 0) + (rows**2).sum(1)
 
@@ -120,7 +120,7 @@ class Neighbours(Drawn):
 
 
 class OptimalBoundary(Drawn):
-    """All inner edges; worker r keeps halo node j with q_j ∝ √(Σ_i P_ij²) ‖H_j W‖, and it counts 1/q_j."""
+    """Keep all inner edges; worker r keeps halo node j with q_j ∝ √(Σ_i P_ij²) ‖H_j W‖, and it counts 1/q_j."""
 
     def draw(self, t: int, sizes: np.ndarray | None) -> np.ndarray:
         w = np.ones((self.nodes, self.nodes))
@@ -129,14 +129,14 @@ class OptimalBoundary(Drawn):
             if sizes is not None:
                 score = np.sqrt(sizes[j] * (self.p[mine][:, j] ** 2).sum(0))
                 q = probabilities(np.maximum(score, FLOOR * score.max()), self.rate * len(j))
-            q = q.astype(np.float32).astype(float)  # as it is told to the owner, who draws too
+            q = q.astype(np.float32).astype(float)  # as the owner, who draws too, is told
             (key,) = keys(kernels.stream(self.seed, t, 0x0B5, r), np.zeros(1))
             w[np.ix_(mine, j)] = ((keys(int(key), j) >> HALF).astype(float) < q * 2.0**32) / q
         return w
 
 
 class Thinned(OptimalBoundary):
-    """Besides, at the last site training nodes read few of their inner neighbours j, with p_ij ∝ ‖H_j W‖."""
+    """The same, and at the last site training nodes read few of their inner neighbours j, with p_ij ∝ ‖H_j W‖."""
 
     def __init__(self, *about, last_rate: float, least: int, **given):
         super().__init__(*about, **given)
@@ -159,7 +159,7 @@ class Thinned(OptimalBoundary):
 
 
 def differences(bits: int) -> Wire:
-    """Forward y = x − base is coded, base += what is read back of it, and the reader holds base too; per link row."""
+    """Return a wire of differences: y = x − base is coded, and both ends add what is read back to base; per row."""
     base: dict[tuple[int, ...], np.ndarray] = {}
 
     def wire(t: int, site: int, way: int, q: int, r: int, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ def differences(bits: int) -> Wire:
 
 
 class Measured(Training):
-    """Tells the policy how large the rows are that it carries. With a cache of features, site 0 reads a drawn graph."""
+    """A training run that tells the policy the norms of rows. With a cache of features, site 0 reads a drawn graph."""
 
     def __init__(self, *about, cached: bool = False):
         super().__init__(*about)
@@ -181,4 +181,4 @@ class Measured(Training):
     def aggregate(self, t: int, site: int, s: np.ndarray) -> np.ndarray:
         if isinstance(self.policy, Drawn) and (site > 0 or self.cached or not self.narrow):
             self.policy.look(t, s if self.transforms_first(site) else s @ self.halves(site)[1].T)
-        return super().aggregate(t, -1 if site == 0 and self.cached else site, s)  # by any name but that of fixed rows
+        return super().aggregate(t, -1 if site == 0 and self.cached else site, s)  # any site but that of fixed rows

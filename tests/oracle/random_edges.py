@@ -12,7 +12,7 @@ SALT = 0xED6E
 
 
 def mix64(h: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64."""
+    """Apply the finaliser of splitmix64."""
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
@@ -34,13 +34,13 @@ class RandomEdges(Policy):
         self.p = rate if among == "boundary" else 1 - (1 - rate) * cut.sum() / links.adjacency.sum()
 
     def kept(self, t: int) -> np.ndarray:
-        """bool [N, N]: the droppable edges that stay; drawn once per step."""
+        """Return the droppable edges that stay, bool [N, N]; drawn once per step."""
         if t not in self.masks:
             self.masks = {t: self.draw(t)}
         return self.masks[t]
 
     def draw(self, t: int) -> np.ndarray:
-        """Both directions of an undirected edge share their fate."""
+        """Draw the edges that stay; both directions of an undirected edge are kept or dropped together."""
         n = len(self.links.owner)
         i, j = np.meshgrid(np.arange(n, dtype=np.uint64), np.arange(n, dtype=np.uint64), indexing="ij")
         a, b = (np.minimum(i, j), np.maximum(i, j)) if self.symmetric else (i, j)
@@ -52,7 +52,7 @@ class RandomEdges(Policy):
         return np.where(self.droppable, self.kept(t) / self.p, 1.0)
 
     def drawn(self, t: int, q: int, r: int) -> np.ndarray:
-        """Rows that no kept edge reads do not cross."""
+        """Return the rows that cross: those that a kept edge reads."""
         rows = self.links.rows[q, r]
         read = self.kept(t)[self.links.owner == r].any(0)
         return rows[read[rows]]

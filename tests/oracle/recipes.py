@@ -1,4 +1,4 @@
-"""Which literal algorithm is which recipe, with which options."""
+"""The literal algorithm of every recipe, with its options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODING = ("bits", "bits_gradients", "rounding", "feedback", "seed")
 
 
 def policy_of(recipe: str, options: dict[str, Any], links: Links, seed: int) -> Policy:
-    """`seed`: of the run, for a recipe without one of its own."""
+    """Return the literal policy of a recipe; `seed` is the run's, for a recipe without one of its own."""
     coding, given = ({n: v for n, v in options.items() if (n in CODING) == coded} for coded in (True, False))
     seed = coding.setdefault("seed", seed)
     wire = Coded(coding.pop("bits", 32), **coding)

@@ -11,17 +11,17 @@ Clock = Callable[[int, int], bool]  # (step, worker): does it send?
 
 
 def epoch_fixed(bound: int) -> Clock:
-    """Algorithm 4: Ver − Ver(j) > ε_E."""
+    """Return the clock of algorithm 4: Ver − Ver(j) > ε_E."""
     return lambda t, worker: t % (bound + 1) == 0
 
 
 def epoch_adaptive(bound: int) -> Clock:
-    """Algorithm 5, whose versions settle to staggered turns (figure 14b)."""
+    """Return the clock of algorithm 5, whose versions settle to staggered turns (figure 14b)."""
     return lambda t, worker: t == 0 or (t - worker % (bound + 1)) % (bound + 1) == 0
 
 
 class Skip(Policy):
-    """`features` and `gradients` say at which steps a worker sends (None: always); gap: algorithm 6 for features.
+    """A policy that skips sends: `features` and `gradients` are clocks (None: always); gap: algorithm 6 for features.
 
     clip: line 3 of the backward pass, GRADIENT_CLIP of what a worker sends at a layer, to clip · n^power.
     """

@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Work this small is not worth a second one."""
+    """Use one thread: work this small is not worth a second one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Scenes that samplers draw from in tests: small graphs cut over a few workers, and what a drawn graph propagates."""
+"""Settings for sampler tests: small graphs cut over a few workers, and the propagation matrix of a drawn graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def small_graph(directed: bool = False) -> Graph:
 
 
 def ring_graph(nodes: int = 24) -> Graph:
-    """Each node is joined to the next two: cut into four blocks, opposite parts have no link."""
+    """Return a graph in which each node is joined to the next two: of four blocks, opposite ones have no link."""
     near = (np.arange(nodes)[:, None] - np.arange(nodes)[None, :]) % nodes
     linked = np.isin(near, (1, 2, nodes - 1, nodes - 2))
     whole = community_graph(nodes=nodes)
@@ -44,13 +44,13 @@ def ring_graph(nodes: int = 24) -> Graph:
 
 
 def with_named_edges(graph: Graph) -> Graph:
-    """The attributes of an edge are the ids of its source and its target."""
+    """Return the graph with edge attributes: the ids of an edge's source and target."""
     targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     return replace(graph, edge_attr=np.stack([graph.indices, targets], axis=1).astype(np.float32))
 
 
 def on_workers(graph: Graph, workers: int, work, method: str = "blocks") -> list:
-    """work(scene) on every worker, in float64; the results in rank order."""
+    """Run work(context) on every worker, in float64; return the results in rank order."""
     with TemporaryDirectory() as folder:
         book = partition(with_named_edges(graph), workers, method, out=Path(folder) / "parts", order="given")
         return Hub(workers).run(lambda transport: work(scene_of(book, transport)))
@@ -62,7 +62,7 @@ def scene_of(book: Book, transport: Transport) -> DrawContext:
 
 
 def rows_of(nodes: Tensor, seed: int = 0) -> Tensor:
-    """Rows of very different lengths, by original id: float64 [n, 5]."""
+    """Return rows of very different lengths, by original id: float64 [n, 5]."""
     draw = torch.Generator().manual_seed(seed)
     rows, lengths = torch.randn(500, 5, generator=draw), torch.randn(500, 1, generator=draw).exp()
     return (rows * lengths).double()[nodes]
@@ -73,7 +73,7 @@ def aggregation(context: DrawContext, norm: str = "mean", seed: int = 0) -> Aggr
 
 
 def propagation(edges: Shard, norm: str, nodes: int) -> Tensor:
-    """P [n, N] as an aggregation of unit rows shows it; columns are original ids."""
+    """Return P [n, N], from an aggregation of unit rows; columns are original ids."""
     unit, scale = torch.eye(nodes, dtype=torch.float64), edges.norm(norm, torch.float64)
     out = edges.aggregate_inner(unit[edges.nodes], scale)
     edges.aggregate_halo(unit[edges.halo_nodes], scale, out)

@@ -1,4 +1,4 @@
-"""What many draws of every sampler show: its probabilities, no bias, and the variance that theory says."""
+"""Statistics over many draws of every sampler: its probabilities, no bias, and the variance that theory predicts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ each_sampler = pytest.mark.parametrize("name", SAMPLERS)
 
 
 class ManyDraws:
-    """What a sampler draws on two workers, over and over; nodes in the order of the workers."""
+    """Many draws of a sampler on two workers; nodes are in the order of the workers."""
 
     def __init__(self, name: str):
         sampler, size = SAMPLERS[name], small_graph().num_nodes
@@ -63,7 +63,7 @@ class ManyDraws:
 
     @cached_property
     def errors(self) -> Tensor:
-        """‖Z̃ − Z‖² of each draw and node, [draws, N]."""
+        """Return ‖Z̃ − Z‖² of each draw and node, [draws, N]."""
         return ((self.drawn - self.whole) @ rows_of(torch.arange(self.whole.shape[1]))).square().sum(2)
 
 
@@ -71,7 +71,7 @@ many_draws = cache(ManyDraws)
 
 
 def as_often_as(happened: Tensor, p: Tensor) -> bool:
-    """Whether events [draws, M] happen with their probabilities: all M within the errors of so many at 0.1 % risk."""
+    """Return whether events [draws, M] happen with their probabilities: all M within their errors at 0.1 % risk."""
     limit = NormalDist().inv_cdf(1 - 1e-3 / (2 * p.numel()))
     assert 4 < limit < 5.5
     share, error = happened.double().mean(0), (p * (1 - p) / len(happened)).sqrt()
@@ -94,7 +94,7 @@ def test_rows_are_fetched_with_their_probabilities(name):
 
 
 def test_probabilities_of_rows_follow_from_those_of_edges():
-    """1 − Π (1 − p), max p, Σ q = rate · h, and rate."""
+    """The probabilities are 1 − Π (1 − p), max p, Σ q = rate · h, and rate."""
     size = small_graph().num_nodes
 
     def work(context):

@@ -1,4 +1,4 @@
-"""What holds for every draw of every sampler: both ends of a link alike, transposes, attributes, sizes, state."""
+"""Properties of every draw of every sampler: both ends of a link agree, transposes, attributes, norms, state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_both_ends_of_every_link_agree(name, workers, graph):
 @pytest.mark.parametrize("name", ["whole", "boundary", "optimal-boundary", "boundary-edge"])
 @pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
 def test_some_of_the_targets(name, norm):
-    """Their rows of P, and of its transpose those columns."""
+    """A subset of targets gives their rows of P, and those columns of its transpose."""
 
     def work(context):
         whole, dtype = context.whole, torch.float64
@@ -144,7 +144,8 @@ def test_edge_attributes_follow_their_edges(name, directed):
 
 
 def by_theorem_2(score: Tensor, budget: float) -> Tensor:
-    """p of one node's neighbours with the scores √a ‖y‖: sorted, the largest k that satisfies the theorem (eq. 19)."""
+    """Return p of one node's neighbours with the scores √a ‖y‖: sorted, the largest k that satisfies theorem 2 (eq.
+    19)."""
     order, count = score.argsort(), len(score)
     ascending, p = score[order], torch.ones_like(score)
     for k in range(count, 0, -1):
@@ -157,7 +158,7 @@ def by_theorem_2(score: Tensor, budget: float) -> Tensor:
 
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 def test_edges_go_by_the_sizes_of_rows(norm):
-    """Theorem 2 for every node, with a = 1.1 for inner neighbours; and without sizes p = ε."""
+    """Theorem 2 holds for every node, with a = 1.1 for inner neighbours; without norms, p = ε."""
     sampler, size = Neighbours(0.3), small_graph().num_nodes
 
     def work(context):
@@ -180,7 +181,7 @@ def test_edges_go_by_the_sizes_of_rows(norm):
 
 
 def test_rows_go_by_their_sizes_and_readers():
-    """q ∝ √(Σ_i P_ij²) ‖x_j‖, cut at 1, Σ q = rate · h: theorem 2 over a worker's halo; without sizes q = rate."""
+    """Theorem 2 holds over a worker's halo: q ∝ √(Σ_i P_ij²) ‖x_j‖, cut at 1, Σ q = rate · h; or q = rate at first."""
     sampler, size = OptimalBoundary(0.3), small_graph().num_nodes
 
     def work(context):

@@ -19,7 +19,7 @@ STEPS, REFRESH, DELAY = 9, 4, 2
 
 @dataclass
 class InOnePiece:
-    """Neighbours that cannot be prepared."""
+    """A sampler of neighbours whose draw cannot be prepared."""
 
     of: Neighbours
     refresh: int = REFRESH
@@ -38,7 +38,7 @@ class Watched(Neighbours):
 
 
 def graphs(schedule: Schedule, asking: bool = False) -> list[tuple[torch.Tensor, ...]]:
-    """What the run reads: at each step rows of sizes that change, then the graph that is asked for then.
+    """Return the graphs of a run that reads rows of changing norms at each step, then asks for a graph.
 
     With ``asking`` the others are told of the next graph at the end of a step.
     """

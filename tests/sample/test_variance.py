@@ -33,7 +33,7 @@ NODES = 48
 
 
 def written_out(context, norm: str, sampler: Neighbours):
-    """p, ‖y‖² and a of a worker's edges as dense matrices [n, N]; self loops left out."""
+    """Return p, ‖y‖² and a of a worker's edges as dense matrices [n, N], without self loops."""
     z, whole = aggregation(context, norm), context.whole
     p = dense_chances(whole, neighbour_chances(z, sampler), NODES)
     y = propagation(whole, norm, NODES) * rows_of(torch.arange(NODES)).norm(dim=1)
@@ -64,7 +64,7 @@ def test_expected_variance_is_the_sum_over_edges(norm):
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 @pytest.mark.parametrize(("rate", "clamped"), [(0.02, False), (0.3, True)])
 def test_lemma_3(norm, rate, clamped):
-    """Eq. 20 written out node by node; exact while every p is below 1, and a bound after that."""
+    """Eq. 20 written out node by node is exact while every p is below 1, and a bound after that."""
     sampler = Neighbours(rate)
 
     def work(context):
@@ -131,7 +131,7 @@ def test_rate_one_scatters_nowhere():
 
 
 def test_a_draw_is_measured_against_the_whole_graph():
-    """Against the two propagation matrices."""
+    """The error is that between the two propagation matrices."""
 
     def work(context):
         z, sampler = aggregation(context, "gcn"), Neighbours(0.3)
@@ -170,7 +170,7 @@ def test_rows_to_aggregate():
 
 @pytest.fixture
 def variance(monkeypatch, capsys, tmp_path):
-    """Runs the command in an empty folder; gives (exit status, stdout, stderr)."""
+    """Return a function that runs the command in an empty folder and returns (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shared.out, "_width", 120)  # a console remembers the width of its first test
 

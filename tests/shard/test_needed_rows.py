@@ -1,4 +1,4 @@
-"""Rows that are read after a pass: which others cross for them, and what the layer before makes."""
+"""Needed rows: the rows that cross for them, and the rows that the layer before computes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WORKERS, STEPS = 3, 4
 
 
 def read_rows(context):
-    """Every fourth node, by original id."""
+    """Return every fourth node, by original id."""
     return (context.whole.nodes % 4 == 0).nonzero().flatten()
 
 
 @pytest.mark.parametrize("name", ["whole", *SAMPLERS])
 def test_only_what_is_read_crosses(name):
-    """Both ends of a link agree, and the rows that are read get all that the whole drawn graph gives them."""
+    """Both ends of a link agree, and the needed rows get all that the whole drawn graph gives them."""
 
     def work(context):
         rows, row_norms = read_rows(context), aggregation(context).row_norms
@@ -70,7 +70,7 @@ def test_sources_are_all_rows_that_anybody_reads():
 
 @pytest.mark.parametrize("sized", [False, True])
 def test_thinned_edges_are_right_on_average(sized):
-    """Each counts 1/p, so the mean over many draws is the graph; a row keeps what its budget says, or `least`."""
+    """Each edge counts 1/p, so the mean over many draws is the graph; a row keeps its budget of edges, or `least`."""
     thin, draws = LastLayer(0.3, least=2), 3000
 
     def work(context):

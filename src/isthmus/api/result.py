@@ -88,7 +88,7 @@ class TrainResult:
             age = summary["staleness"]
             yield "age of rows used", f"{age['mean']:.2f} steps, at most {age['max']}"
         if summary["hidden"] is not None:
-            yield "transfers hidden", f"{summary['hidden']:.0%} of the time that they were under way, nobody waited"
+            yield "transfers hidden", f"{summary['hidden']:.0%} of transfer time overlapped with computation"
         yield "memory, all workers", f"{summary['memory_peak_bytes'] / 2**20:,.0f} MiB"
         if summary["run"]:
             yield "run", summary["run"]

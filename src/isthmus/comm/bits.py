@@ -1,4 +1,4 @@
-"""One bit per row: how a sender says which rows come, and a reader which ones it wants."""
+"""One bit per row, for senders to say which rows come and for readers to say which ones they want."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sum over the workers of values that travel coded."""
+"""All-reduce with coded messages, for the gradients of weights."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from isthmus.comm.channel.codec import Codec
 from isthmus.comm.ledger import Where
 from isthmus.comm.transport import Transport
 
-BLOCK = 256  # values that share their extremes
+BLOCK = 256  # number of values that share their extremes
 _SALT = 0x5C0
 
 
 def sum_coded(
     values: Tensor, in_full: Tensor, encode: Codec, transport: Transport, where: Where, seed: int = 0
 ) -> None:
-    """``values`` [N] and ``in_full`` [k] become their sums over the workers, the same bits on each.
+    """Sum ``values`` [N] and ``in_full`` [k] over the workers, in place, with the same bits on each.
 
     As in `Transport.all_reduce` every worker adds up one slice, in the order of ranks, and hands the sum out; but both
-    messages are coded, and of its own sum, too, a worker keeps what the others read. The few values that are to be
-    exact go with the first message to everyone.
+    messages are coded, and a worker keeps its own sum as the others decode it. The few values ``in_full`` stay exact
+    and go with the first message to everyone.
     """
     begun, size, rank = time.perf_counter(), transport.size, transport.rank
     height = -(-len(values) // (BLOCK * size))

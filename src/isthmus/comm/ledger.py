@@ -1,4 +1,4 @@
-"""What crossed the links, counted where it is sent, and how long workers waited for it."""
+"""The ledger: counts what crosses the links, where it is sent, and how long workers wait for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-PROBE = "probe"  # the kind of bytes that a measurement costs, and the recipe does not
+PROBE = "probe"  # the kind of bytes that only a measurement sends, not the recipe
 
 
 class Where(NamedTuple):
@@ -15,7 +15,7 @@ class Where(NamedTuple):
     site: int | str  # the k-th exchange of a forward pass, or a name such as "weights"
     pass_: str  # "forward" (rows) or "backward" (their gradients), with a leg if need be (`ChannelId`); or "reduce"
     step: int
-    kind: str = "embeddings"  # what the bytes are: features, embeddings, gradients, weights, ids, probe
+    kind: str = "embeddings"  # the content of the bytes: features, embeddings, gradients, weights, ids, probe
 
     def __str__(self) -> str:
         return f"site {self.site}, {self.pass_}, step {self.step}"
@@ -23,7 +23,7 @@ class Where(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Counts per (site, pass, peer) and per kind, of one worker; `take` hands out those since the last take."""
+    """The counts of one worker, per (site, pass, peer) and per kind; `take` hands out those since the last take."""
 
     rows: Counter = field(default_factory=Counter)
     bytes: Counter = field(default_factory=Counter)
@@ -33,9 +33,9 @@ class Ledger:
     reduce_seconds: float = 0.0
     sample_seconds: float = 0.0
     rows_used: int = 0
-    age_sum: float = 0.0  # of the rows used
+    age_sum: float = 0.0  # summed over the rows used
     age_max: int = 0
-    cache_hits: int = 0  # rows that a step read, and that were here
+    cache_hits: int = 0  # rows that a step read and found in the cache
     cache_misses: int = 0
 
     def sent(self, where: Where, peer: int, rows: int, size: int) -> None:
@@ -45,14 +45,14 @@ class Ledger:
             self.kinds[where.kind] += size
 
     def used(self, rows: int, age_sum: float, age_max: int) -> None:
-        """Rows of other workers that were read, and how many steps old they were."""
+        """Count rows of other workers that were read, and their ages in steps."""
         self.rows_used += rows
         self.age_sum += age_sum
         self.age_max = max(self.age_max, age_max)
 
     @property
     def hidden(self) -> float | None:
-        """Share of the time that transfers were under way in which this worker did not wait; None without transfers."""
+        """The share of the time with transfers under way in which this worker did not wait; None without transfers."""
         return None if not self.under_way_seconds else 1 - min(1.0, self.wait_seconds / self.under_way_seconds)
 
     @property
@@ -60,7 +60,7 @@ class Ledger:
         return self.age_sum / max(self.rows_used, 1)
 
     def add(self, other: Ledger) -> None:
-        """Counts what another ledger counted, too."""
+        """Add the counts of another ledger."""
         for name in ("rows", "bytes", "kinds"):
             getattr(self, name).update(getattr(other, name))
         for name in (
@@ -71,7 +71,7 @@ class Ledger:
         self.used(other.rows_used, other.age_sum, other.age_max)
 
     def take(self) -> Ledger:
-        """The counts so far, as a ledger of their own; this one begins anew."""
+        """Return the counts so far as a ledger of their own, and start again from zero."""
         taken = replace(self)
         for name, value in vars(Ledger()).items():
             setattr(self, name, value)

@@ -1,4 +1,4 @@
-"""Which rows two workers share: those that one owns and the other mirrors."""
+"""Links: the rows that two workers share, owned by one and mirrored by the other."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Ends:
     """The rows of a transfer, peer by peer, at one end of it."""
 
     counts: list[int]  # rows per peer
-    positions: list[Tensor] | None = None  # int32 per peer: where they stand among all that this link can carry
+    positions: list[Tensor] | None = None  # int32 per peer: positions among all rows that this link can carry
 
     @cached_property
     def ptr(self) -> list[int]:
-        """Rows ptr[q]:ptr[q+1] of a block laid out by peer are those of worker q."""
+        """The offsets of a block laid out by peer: rows ptr[q]:ptr[q+1] belong to worker q."""
         ends = [0]
         for count in self.counts:
             ends.append(ends[-1] + count)
@@ -37,9 +37,10 @@ class Ends:
 
 @dataclass(frozen=True)
 class Links:
-    """Worker q mirrors my rows ``send_rows[q]`` (int32), in this order; ``mirror_counts[q]`` of my mirrors are q's.
+    """The rows that one worker shares with each other worker q: ``send_rows[q]`` of mine, ``mirror_counts[q]`` of q's.
 
-    The links of a drawn graph carry fewer rows than those of the whole graph, and say which.
+    Worker q mirrors my rows ``send_rows[q]`` (int32), in this order; ``mirror_counts[q]`` of my mirrors belong to q.
+    The links of a drawn graph carry fewer rows than those of the whole graph, and say which (``…_positions``).
     """
 
     send_rows: list[Tensor]
@@ -49,12 +50,12 @@ class Links:
 
     @cached_property
     def boundary(self) -> Ends:
-        """My rows that others mirror, once for each of them."""
+        """My rows that others mirror, once for each worker that does."""
         return Ends([len(rows) for rows in self.send_rows], self.send_positions)
 
     @cached_property
     def boundary_rows(self) -> Tensor:
-        """The rows that anybody mirrors, int64, each once, ascending."""
+        """My rows that any other worker mirrors, int64, each once, ascending."""
         return torch.cat(self.send_rows).unique().long()
 
     @cached_property
@@ -75,7 +76,7 @@ class Links:
         return self.mirrors if leg == SCATTER else self.boundary
 
     def pull(self, values: Tensor, transport: Transport, where: Where) -> Tensor:
-        """Return the owners' values of my mirrors, [mirrors, …], from each worker's values of its rows, [n, …].
+        """Return the owners' values for my mirrors, [mirrors, …], given each worker's values for its own rows, [n, …].
 
         Every worker calls it at the same time, and waits.
         """
@@ -86,7 +87,7 @@ class Links:
         return out.view(-1, *values.shape[1:])
 
     def push(self, values: Tensor, transport: Transport, where: Where) -> Push:
-        """Send values of my mirrors, [mirrors], to their owners; `Push.wait` gives what others say of my rows.
+        """Send values of my mirrors, [mirrors], to their owners; `Push.wait` returns what others send for my rows.
 
         Every worker calls it at the same time. Bools travel as one bit each.
         """
@@ -108,7 +109,7 @@ class Push:
     pending: Pending
 
     def wait(self) -> list[Tensor]:
-        """Return what each worker says of my rows that it mirrors, [rows of that link]."""
+        """Return what each worker sent for my rows that it mirrors, [rows of that link]."""
         self.pending.wait()
         if not self.flags:
             return self.arriving

@@ -1,7 +1,7 @@
-"""How rows travel between workers: the contract, and its twin inside one process.
+"""The transport contract: how rows travel between workers; and its twin inside one process.
 
-A transport never waits for ever: each wait has a limit, and its error names the worker, the peer, and the place
-(site, direction, step).
+A transport never waits for ever: each wait has a limit, and its error names the worker, the peer, and the place (site,
+pass, step).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pending(ABC):
         self.ledger, self.begun = ledger, time.perf_counter()
 
     def wait(self) -> None:
-        """Returns when every row has arrived and every row has left."""
+        """Wait until every row has arrived and every row has left."""
         asked = time.perf_counter()
         self._wait()
         now = time.perf_counter()
@@ -43,18 +43,18 @@ class Pending(ABC):
 
 
 class Transport(ABC):
-    """Worker `rank` of `size`, and its links to the others."""
+    """The links of worker `rank` of `size` to the others."""
 
     def __init__(self, rank: int, size: int, timeout: float):
         self.rank, self.size, self.timeout = rank, size, timeout
         self.ledger = Ledger()
-        self.sent: Counter[int] = Counter()  # bytes by peer, of everything ever
-        self.transfers = 0  # so far; each is known by its number, the same on all workers
+        self.sent: Counter[int] = Counter()  # bytes by peer, over the whole run
+        self.transfers = 0  # the number of transfers so far, which numbers them alike on all workers
         self.held: list[_Held] = []
 
     @property
     def peers(self) -> list[int]:
-        """The other workers, each one beginning after itself, so that no worker is everyone's first."""
+        """The other workers in rank order, starting after this one, so that no worker is everyone's first."""
         return [(self.rank + i) % self.size for i in range(1, self.size)]
 
     def exchange(
@@ -66,12 +66,12 @@ class Transport(ABC):
         later: bool = False,
         rows: Sequence[int] | None = None,
     ) -> Pending:
-        """Sends ``send[q]`` to worker q and receives ``recv[q]`` from it, for every q; empty messages do not travel.
+        """Send ``send[q]`` to worker q and receive ``recv[q]`` from it, for every q; empty messages do not travel.
 
         Returns at once. Both ends know the shapes; nothing but the rows travels. Messages about rows ("ids") are short
-        and somebody waits for them: they do not queue behind rows that are under way. ``later``: there is no hurry;
-        they leave at the next `release`, or when somebody waits for them. ``rows``: as how many each message counts,
-        if not its length.
+        and are waited for, so they do not queue behind rows under way. ``later``: not urgent; they leave at the next
+        `release`, or when somebody waits for them. ``rows``: the number of rows that each message counts as, if not its
+        length.
         """
         for q in self.peers:
             self._count(where, q, len(send[q]) if rows is None else rows[q], send[q])
@@ -82,16 +82,16 @@ class Transport(ABC):
         return self._exchange(self.transfers, send, recv, where, apart=where.kind == "ids")
 
     def release(self) -> None:
-        """What was held back leaves."""
+        """Start the transfers that were held back."""
         held, self.held = self.held, []
         for transfer in held:
             transfer.begin()
 
     def all_reduce(self, tensor: Tensor, where: Where) -> Tensor:
-        """Sum over the workers, in place, the same bits on each.
+        """Sum a tensor over the workers, in place, with the same bits on each.
 
-        Every worker adds up one slice of it, in the order of ranks, and hands the sum out: as many bytes as a ring
-        passes on, but two hops instead of 2 (size - 1), and none of them behind rows that are under way.
+        Every worker adds up one slice, in the order of ranks, and hands the sum out: as many bytes as a ring passes on,
+        but two hops instead of 2 (size - 1), and none of them queues behind rows under way.
         """
         if self.size > 1:
             begun = time.perf_counter()
@@ -108,7 +108,7 @@ class Transport(ABC):
         return tensor
 
     def all_gather(self, tensor: Tensor, where: Where) -> list[Tensor]:
-        """The tensors of all workers, of any lengths (first dimension), in rank order."""
+        """Return the tensors of all workers, of any lengths (first dimension), in rank order."""
         lengths = torch.zeros(self.size, dtype=torch.int64)
         lengths[self.rank] = len(tensor)
         self.all_reduce(lengths, where)
@@ -118,12 +118,12 @@ class Transport(ABC):
         return parts
 
     def gather_words(self, words: str, where: Where) -> list[str]:
-        """What every worker says, in rank order."""
+        """Return the text that every worker passes, in rank order."""
         letters = torch.tensor(list(words.encode()), dtype=torch.uint8)
         return [bytes(one.tolist()).decode() for one in self.all_gather(letters, where)]
 
     def exchange_sums(self, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
-        """One hop of a sum: waits, but not behind rows that are under way."""
+        """Make one hop of a sum: wait for it, but not behind rows under way."""
         for q in self.peers:
             self._count(where, q, 0, send[q])
         self.transfers += 1
@@ -139,10 +139,10 @@ class Transport(ABC):
     def _exchange(
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
     ) -> Pending:
-        """``apart``: on a way of its own, so as not to wait for rows that were sent before and are still under way."""
+        """Start a transfer. ``apart``: not queued behind rows that were sent before and are still under way."""
 
     def close(self) -> None:  # noqa: B027 - a transport without resources has nothing to close
-        """Gives back sockets and threads."""
+        """Give back sockets and threads."""
 
     def late(self, peer: int | None, where: Where) -> WorkerError:
         who = "the others" if peer is None else f"worker {peer}"
@@ -172,7 +172,7 @@ class _Held(Pending):
 
 
 class Hub:
-    """The meeting place of workers that are threads of one process. `Hub(1).transport(0)` is a worker alone."""
+    """The meeting place of workers that are threads of one process. `Hub(1).transport(0)` is a single worker."""
 
     def __init__(self, size: int, timeout: float = 60.0):
         self.size, self.timeout = size, timeout
@@ -184,7 +184,7 @@ class Hub:
         return InProcess(self, rank)
 
     def run(self, work: Callable[[Transport], T]) -> list[T]:
-        """work(transport) on every worker at once; the results in rank order. The first error ends them all."""
+        """Run work(transport) on all workers at once; return the results in rank order. The first error ends all."""
         results: list = [None] * self.size
         errors: list[BaseException] = []
 
@@ -194,7 +194,7 @@ class Hub:
             except BaseException as error:
                 errors.append(error)
                 for peer in range(self.size):
-                    self.boxes[rank, peer].put(None)  # nobody waits for the dead
+                    self.boxes[rank, peer].put(None)  # so that nobody waits for a worker that has ended
 
         threads = [threading.Thread(target=body, args=(rank,), name=f"worker-{rank}") for rank in range(self.size)]
         for thread in threads:
@@ -207,7 +207,7 @@ class Hub:
 
 
 class InProcess(Transport):
-    """Workers as threads: messages are handed over in memory."""
+    """A transport for workers that are threads: messages are handed over in memory."""
 
     def __init__(self, hub: Hub, rank: int):
         super().__init__(rank, hub.size, hub.timeout)
@@ -223,7 +223,7 @@ class InProcess(Transport):
         return _Handover(self, transfer, recv, where)
 
     def receive(self, peer: int, transfer: int, where: Where) -> Tensor:
-        """The message of a transfer, whatever the order in which transfers are waited for."""
+        """Return the message of a transfer, in whatever order transfers are waited for."""
         while (peer, transfer) not in self.early:
             try:
                 letter = self.hub.boxes[peer, self.rank].get(timeout=self.timeout)

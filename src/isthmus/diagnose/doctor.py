@@ -1,4 +1,4 @@
-"""What this installation has, what of it is slow, and how to mend that."""
+"""Examine this installation: what it has, what of it is slow, and how to mend that."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Finding:
     value: str
     advice: str = ""
     wrong: bool = False
-    """Something to mend; otherwise the advice is only good to know."""
+    """Whether something has to be mended; otherwise the advice is only good to know."""
 
 
 def examine() -> list[Finding]:
-    """Every finding, the good and the bad."""
+    """Return every finding, good or bad."""
     return [
         Finding("python", f"{platform.python_version()} on {platform.machine()}"),
         Finding("isthmus", isthmus.__version__),
@@ -92,7 +92,7 @@ def _metis() -> Finding:
 
 
 def _threads() -> Finding:
-    """Every command sets the threads of its workers itself."""
+    """Report the threads; every command sets those of its workers itself."""
     place, told = detect(), os.environ.get("OMP_NUM_THREADS")
     if place is None:
         value, advice = str(threads_for(1, None)), "shared out among the workers of a machine; "
@@ -117,7 +117,7 @@ def _launcher() -> Finding:
 
 
 def _ports() -> Finding:
-    """Workers of this machine meet at a port that the system chooses; torchrun's, unless told otherwise, at 29500."""
+    """Check for free ports: workers of a machine meet at a port chosen by the system; torchrun's default is 29500."""
     if not _can_listen(0):
         return Finding("free ports", "none", "no program can listen on loopback: close some, or mend `lo`", True)
     taken = detect() is None and not _can_listen(TORCHRUN_PORT)
@@ -143,7 +143,7 @@ def _shared_memory() -> Finding:
 
 
 def _open_files() -> Finding:
-    """Every worker is connected with every other."""
+    """Check the limit of open files, since every worker is connected with every other."""
     place, limit = detect(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = FILES_PER_WORKER * (place.size if place else 1) + FILES_OF_A_PROCESS
     few = 0 <= limit < needed

@@ -1,4 +1,4 @@
-"""How fast the links between workers are, as training would use them."""
+"""Measure the speed of the links between workers, as training would use them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.comm import Transport, Where
 
 PINGS = 9
 ROUNDS = 8  # of ever larger messages, until one takes long enough
-FIRST, LARGEST, GROWTH = 1 << 15, 1 << 26, 8  # bytes of a message, and how much larger the next may be
+FIRST, LARGEST, GROWTH = 1 << 15, 1 << 26, 8  # bytes of a message, and by how much the next may grow
 TARGET = 0.2  # seconds that a message should take …
 BUDGET = 30.0  # … unless all pairs together would take longer than this
 
@@ -22,7 +22,7 @@ WORD = torch.zeros(1, dtype=torch.int64)
 
 @dataclass(frozen=True)
 class Link:
-    """From worker `source` to worker `target`; the latency is half of the way there and back."""
+    """A link from worker `source` to worker `target`; the latency is half a round trip."""
 
     source: int
     target: int
@@ -31,17 +31,17 @@ class Link:
 
 
 def measure_links(transport: Transport) -> list[Link]:
-    """The link from every worker to every other, the same list on each.
+    """Measure the link from every worker to every other; return the same list on each.
 
-    One at a time, so that no two measurements share a wire. Every worker takes part in every exchange, most of them
-    with nothing to send: transfers are told apart by counting them.
+    One link at a time, so that no two measurements share a wire. Every worker takes part in every exchange, most of
+    them with nothing to send, because transfers are numbered by counting them.
     """
     pairs = [(a, b) for a in range(transport.size) for b in range(transport.size) if a != b]
-    target = min(TARGET, BUDGET / max(3 * len(pairs), 1))  # two such messages, and those before
+    target = min(TARGET, BUDGET / max(3 * len(pairs), 1))  # two such messages, and the smaller ones before
     found = torch.zeros(len(pairs), 2, dtype=torch.float64)
     for k, (source, sink) in enumerate(pairs):
         one_way = _Way(transport, source, sink)
-        latency = min(one_way.there_and_back(WORD) for _ in range(PINGS)) / 2  # the rest is the machines' own delay
+        latency = min(one_way.there_and_back(WORD) for _ in range(PINGS)) / 2  # the least: machines only add delay
         rate = one_way.rate(latency, target)
         if transport.rank == source:
             found[k] = torch.tensor([rate, latency], dtype=torch.float64)
@@ -50,20 +50,20 @@ def measure_links(transport: Transport) -> list[Link]:
 
 
 class _Way:
-    """Messages from one worker to another; the others look on."""
+    """Messages from one worker to another; the other workers take part with nothing to send."""
 
     def __init__(self, transport: Transport, source: int, sink: int):
         self.transport, self.source, self.sink = transport, source, sink
 
     def there_and_back(self, message: Tensor) -> float:
-        """Seconds until the source knows that the message has arrived."""
+        """Return the seconds until the source knows that the message has arrived."""
         begun = time.perf_counter()
         self._send(message, self.source, self.sink)
         self._send(WORD, self.sink, self.source)
         return time.perf_counter() - begun
 
     def rate(self, latency: float, target: float) -> float:
-        """Bits per second of messages that take about `target` seconds, the better of two. Only the source knows."""
+        """Return, at the source, the bits per second of messages of about `target` seconds, the better of two."""
         size, long = FIRST if self.transport.rank == self.source else 0, [0.0]
         for _ in range(ROUNDS):
             size = int(self._send(torch.tensor([size]), self.source, self.sink))  # the source decides; 0: enough
@@ -71,13 +71,13 @@ class _Way:
             rate = 8 * size / max(seconds - 2 * latency, 1e-9)
             if seconds < target / 2 and size < LARGEST:
                 size = min(LARGEST, GROWTH * size, max(2 * size, int(rate / 8 * target)))
-            else:  # a lost packet may have held it up: once more
+            else:  # again, since a lost packet may have held it up
                 long.append(rate)
                 size = 0 if len(long) > 2 else size
         return max(long)
 
     def _send(self, message: Tensor, source: int, sink: int) -> Tensor:
-        """What the sink received; the others get back what they gave."""
+        """Return what the sink received; the other workers get their own message back."""
         rank, size = self.transport.rank, self.transport.size
         leaving, arriving = [message[:0]] * size, [message[:0]] * size
         if rank == source:

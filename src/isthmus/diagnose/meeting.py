@@ -1,4 +1,4 @@
-"""What workers that were started together are to each other: who they are, if they fit, how fast their links are."""
+"""Examine workers that were started together: who they are, whether they fit together, how fast their links are."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from isthmus.launch.network import LOOPBACK, interface, resolved
 from isthmus.launch.place import Place
 from isthmus.testbed import written
 
-SLOW = 0.25  # of the median rate: a link that deserves a look
+SLOW = 0.25  # share of the median rate; a slower link deserves a look
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What one worker says of itself."""
+    """The facts that one worker reports about itself."""
 
     host: str
     interface: str
@@ -44,7 +44,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class Meeting:
-    """All workers, in the order of their ranks, which names each does not know, and every link."""
+    """All workers in rank order, the host names that each cannot resolve, and every link."""
 
     workers: list[WorkerFacts]
     unknown_hosts: list[list[str]]
@@ -83,7 +83,7 @@ class Meeting:
         return Finding("names", "; ".join(gaps), "no harm: workers tell each other their addresses")
 
     def _speed(self) -> Finding:
-        """A link between machines that is far slower than most; inside a machine it is only busy."""
+        """Find links between machines that are far slower than most; inside a machine a slow link is only busy."""
         slowest, usual = min(self.links, key=_rate), median(map(_rate, self.links))
         value = f"median {written(usual)}, slowest {written(_rate(slowest))}"
         far = [link for link in self.links if self.workers[link.source].address != self.workers[link.target].address]
@@ -102,7 +102,7 @@ def _rate(link: Link) -> float:
 
 
 def meet(place: Place, timeout: float) -> Meeting:
-    """Joins the other workers as training would, and looks at them; every worker calls it."""
+    """Join the other workers as training would, and examine them; every worker calls it."""
     try:
         transport = join(place, timeout)
     except WorkerError as error:
@@ -121,7 +121,7 @@ def look(transport: Transport) -> Meeting:
 
 
 def gloo_interface(place: Place) -> Finding:
-    """Loopback leads to no other machine."""
+    """Check the interface that gloo would use: loopback reaches no other machine."""
     name, address = interface()
     wrong = place.local_size < place.size and (address.startswith(LOOPBACK) or address == "no address")
     advice = "set GLOO_SOCKET_IFNAME to an interface that the other machines reach (`ip address` lists them)"
@@ -130,5 +130,5 @@ def gloo_interface(place: Place) -> Finding:
 
 
 def _told(mine: Any, transport: Transport) -> list[Any]:
-    """What every worker has to say, as json."""
+    """Return what every worker reports, sent as json, in rank order."""
     return [json.loads(words) for words in transport.gather_words(json.dumps(mine), WHERE)]

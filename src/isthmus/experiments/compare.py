@@ -1,7 +1,7 @@
-"""Recipes side by side: the same parts, the same initial weights for each seed, in turns.
+"""Compare recipes: the same parts, the same initial weights for each seed, in turns.
 
-A comparison is a folder: ``compare.json`` (what was asked), ``parts/`` if the graph was not cut before, and a run
-folder ``LABEL/seed-K`` for every run; a run that failed leaves ``failed.json`` there.
+A comparison is a folder: ``compare.json`` (the request), ``parts/`` if the graph was not cut before, and a run folder
+``LABEL/seed-K`` for every run; a run that failed leaves ``failed.json`` there.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MAY_CHANGE = ("recipes", "seeds", "measured")  # between a comparison and its re
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """What is compared. ``config`` holds for every run, but for its recipe, options and seed."""
+    """The request for a comparison. ``config`` holds for every run, except for its recipe, options and seed."""
 
     entries: Sequence[Entry]
     config: TrainConfig
     seeds: int = 3
     workers: int | None = None
     link: str | None = None
-    """Rate of the links of a testbed, such as 300mbit; None: the workers are processes of this machine."""
+    """The rate of the links of a testbed, such as 300mbit; None: the workers are processes of this machine."""
     hosts: int | None = None
-    """Of the testbed; workers are dealt out to them in turn. None: one for each worker."""
+    """The number of hosts of the testbed, to which workers are dealt out in turn. None: one for each worker."""
     threads: int | None = None
     timeout: float = 300.0
 
@@ -63,7 +63,7 @@ class CompareRequest:
 def compare(
     asked: CompareRequest, source: str, folder: Path, cut: Cut | None, *, resume: bool = False, tell: Tell | None = None
 ) -> int:
-    """Does every run that is not done yet; returns how many failed. ``cut`` makes parts of a source that has none."""
+    """Do every run that is not done yet; return how many failed. ``cut`` makes parts of a source that has none."""
     if detect() is not None:
         raise InputError("compare starts its own workers: run it without torchrun or srun")
     _check_folder(folder, resume)
@@ -90,7 +90,7 @@ def compare(
 
 
 def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | None, tell: Tell) -> Iterator[bool]:
-    """Whether each run has ended well, as they end."""
+    """Yield whether each run has ended well, as the runs end."""
     total = len(asked.entries) * asked.seeds
     for place, (seed, entry, run) in enumerate(_turns(asked, folder), 1):
         title = f"{place}/{total} {entry.label}, seed {seed}"
@@ -105,7 +105,7 @@ def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | No
         try:
             summary = local.start(job, book.num_parts, testbed)
         except Stopped as end:
-            raise Stopped(f"stopped during {title}: --resume does it anew, and those after it", end.status) from end
+            raise Stopped(f"stopped during {title}: --resume repeats it and does those after it", end.status) from end
         except (InputError, WorkerError) as error:
             run.mkdir(parents=True, exist_ok=True)
             write_json(run / "failed.json", {"error": str(error)})
@@ -119,7 +119,7 @@ def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | No
 
 
 def _turns(asked: CompareRequest, folder: Path) -> Iterator[tuple[int, Entry, Path]]:
-    """Every run in its order: seed, entry, run folder."""
+    """Yield every run in its order: seed, entry, run folder."""
     for seed, entry in turns(asked.entries, asked.seeds):
         yield seed, entry, folder / entry.folder / f"seed-{seed}"
 
@@ -142,7 +142,7 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 
 def _parts(asked: CompareRequest, source: str, folder: Path, cut: Cut | None) -> Book:
-    """The parts that all runs share: the source itself, or those made of it inside the folder, once."""
+    """Return the parts that all runs share: the source itself, or those made from it inside the folder, once."""
     parts = Path(source) if cut is None or is_parts_folder(source) else folder / "parts"
     if cut is not None and parts != Path(source) and not (folder / ASKED).exists():
         forget_parts(parts)
@@ -158,7 +158,7 @@ def _parts(asked: CompareRequest, source: str, folder: Path, cut: Cut | None) ->
 
 
 def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
-    """What compare.json holds."""
+    """Return the content of compare.json."""
     config = {k: v for k, v in asked.config.as_dict().items() if k not in ("recipe", "options", "seed")}
     return {
         "graph": book.name,
@@ -174,7 +174,7 @@ def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
 
 
 def _check_same(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The earlier record; it must have asked for the same, or the runs are no comparison."""
+    """Return the earlier record; refuse one with other settings, since the runs could not be compared."""
     try:
         earlier = read_json(folder / ASKED, "give another --out")
         pairs = [(name, record[name], earlier[name]) for name in record if name not in (*MAY_CHANGE, "config")]

@@ -24,7 +24,8 @@ class Fetch:
 class FeatureCache:
     """The cached feature rows of halo nodes: a map with one int32 per halo node, and a buffer of rows.
 
-    Owners hear of every change, so they know what their readers have cached and leave those rows out."""
+    Owners hear of every change, so they know what their readers have cached and leave those rows out.
+    """
 
     def __init__(self, policy: CachePolicy, links: Links, transport: Transport, seed: int):
         self.policy, self.links, self.transport, self.seed = policy, links, transport, seed
@@ -33,8 +34,7 @@ class FeatureCache:
         self.kept_by = [torch.zeros(len(rows), dtype=torch.bool) for rows in links.send_rows]  # one mask per reader
 
     def refresh(self, x: Tensor, inclusion: Tensor, degree: Tensor, step: int) -> None:
-        """Choose anew which rows to cache, and fetch those that are not here yet. Every worker calls it at the same
-        time."""
+        """Choose anew which rows to cache, and fetch those that are missing. Every worker calls it at the same time."""
         chosen = self.policy.choose(inclusion, degree, kernels.stream(self.seed, self.transport.rank))
         keep = torch.zeros(len(self.where_of), dtype=torch.bool)
         keep[chosen] = True

@@ -19,7 +19,8 @@ class CachePolicy:
     """A rule for caching at most ``rows`` halo rows (below 1: that share of them), in the order ``order``.
 
     none: no row; random: any; degree: those that most nodes of the whole graph read (PaGraph); inclusion: those that
-    this worker's sampler is most likely to read."""
+    this worker's sampler is most likely to read.
+    """
 
     order: str = "inclusion"
     rows: float = 0.3

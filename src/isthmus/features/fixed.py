@@ -17,7 +17,8 @@ class FixedRows:
     """The input features, and named results that are computed from them once per run.
 
     A model may write in place to a result that it gets. The result is then computed again (on all workers, since they
-    run the same model), and from then on models get copies."""
+    run the same model), and from then on models get copies.
+    """
 
     def __init__(self, rows: Tensor | SparseMatrix | None = None):
         self.rows, self._version = rows, _version(rows)

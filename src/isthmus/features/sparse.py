@@ -12,7 +12,8 @@ from isthmus.kernels import Csr, SparseMatrix
 def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int, step: int) -> SparseMatrix:
     """Return the rows of the halo nodes, [h, F], given this worker's inner rows x [n, F]; all workers call it at once.
 
-    Rows differ in length, so lengths travel first, then columns and values."""
+    Rows differ in length, so lengths travel first, then columns and values.
+    """
     where = Where(site, FORWARD, step, "features")
     leaving = [x.take(rows.long()) for rows in links.send_rows]
     counts = torch.empty(links.num_mirrors, dtype=torch.int32)

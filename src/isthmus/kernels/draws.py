@@ -1,5 +1,4 @@
-"""Random draws that every worker can repeat, since they depend on (stream, number) alone; and patterns of what was
-drawn."""
+"""Random draws that every worker can repeat, since they depend on (stream, number) alone; and the patterns drawn."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ def stream(*numbers: int) -> int:
 def draw_rows(stream: int, count: int, size: int) -> Tensor:
     r"""Draw `size` of the numbers 0 … count-1 without replacement, every subset as likely; ascending, int32 [size].
 
-    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken."""
+    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken.
+    """
     if not 0 <= size <= count < 2**31:
         raise InputError(f"cannot draw {size} of {count} rows: draw between none and all of fewer than 2^31")
     if size == count:
@@ -48,7 +48,8 @@ def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float
 
     with (a, b) the ids of the edge's row and column or, if ``symmetric``, the smaller and the larger of them: then both
     directions of an edge share one draw. Shapes: ``row_ids`` int64 [rows], ``col_ids`` int64 [cols], ``p`` one number
-    or float32 [edges]."""
+    or float32 [edges].
+    """
     chances = p.float().contiguous() if isinstance(p, Tensor) else None
     _fits("row_ids", row_ids, csr.num_rows)
     _fits("col_ids", col_ids, csr.num_cols)
@@ -88,7 +89,8 @@ def select_edges(
     """Return the pattern of the kept edges, and their numbers in `csr` (int64 [kept]). Rows without edges stay.
 
     ``columns`` (int32 [csr.num_cols]) gives new numbers, below ``num_cols``, to the columns that still have an edge.
-    Shapes: ``keep`` bool [edges]."""
+    Shapes: ``keep`` bool [edges].
+    """
     if (columns is None) != (num_cols is None):
         raise InputError("select_edges takes columns and num_cols together: new numbers, and how many there are")
     _fits("keep", keep, csr.num_edges)

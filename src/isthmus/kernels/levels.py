@@ -2,7 +2,8 @@ r"""Draw edges by water-filling: the sampler of PSC-GCN (alg. 2, eqs. 14-19) on 
 
 Target i keeps its edge from source j with the probability :math:`p_{ij} = \min(1, level_i \cdot value_j)`. A factor of
 the scores that depends on i alone is part of the level, so one number per target and one per source give the
-probabilities of all edges. The rows of a pattern are the targets or, where ``transposed``, the sources."""
+probabilities of all edges. The rows of a pattern are the targets or, where ``transposed``, the sources.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def floored(*values: Tensor, floor: float = _FLOOR) -> tuple[Tensor, ...]:
 
     The largest score is taken over all tensors given (1 if all scores are 0), so pass those of inner and halo nodes
     together. Sources with a score of 0 get a probability too: they share equally what the others leave of the budget,
-    and a row with nothing but zeros is uniform."""
+    and a row with nothing but zeros is uniform.
+    """
     scores = [each.detach().double() for each in values]
     for each in scores:
         if not _within(each, 0.0, torch.finfo(torch.float64).max):
@@ -48,7 +50,8 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
     (all p = 1) if the budget is at least the number of edges, and 0 if the budget or the number of edges is 0.
 
     Shapes: ``inner`` rows × n, ``halo`` rows × h, ``inner_value`` [n], ``halo_value`` [h] (from `floored`; halo and its
-    values are None where there is no halo), ``budget`` [rows]."""
+    values are None where there is no halo), ``budget`` [rows].
+    """
     if (halo is None) != (halo_value is None):
         raise InputError("fill_levels takes halo and halo_value together: a pattern, and the values of its columns")
     if halo is not None and halo.num_rows != inner.num_rows:
@@ -74,7 +77,8 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
 def edge_probability(csr: Csr, level: Tensor, value: Tensor, transposed: bool = False) -> Tensor:
     """Return the probability p of every edge, float64 [edges].
 
-    Shapes: ``level`` [rows] and ``value`` [cols] or, if ``transposed``, ``level`` [cols] and ``value`` [rows]."""
+    Shapes: ``level`` [rows] and ``value`` [cols] or, if ``transposed``, ``level`` [cols] and ``value`` [rows].
+    """
     of_row, of_col = _factors(csr, level, value, transposed)
     lib = _core_for(csr.indices)
     if lib is None:
@@ -89,7 +93,8 @@ def inclusion(halo_out: Csr, level: Tensor, value: Tensor, coupled: bool = False
 
     .. math:: 1 - \prod_i (1 - p_{ij}), \quad\text{or } \max_i p_{ij} \text{ if the draws are coupled}
 
-    Shapes: ``halo_out`` h × n (its rows are the halo nodes), ``level`` [n], ``value`` [h]."""
+    Shapes: ``halo_out`` h × n (its rows are the halo nodes), ``level`` [n], ``value`` [h].
+    """
     of_row, of_col = _factors(halo_out, level, value, transposed=True)
     lib = _core_for(halo_out.indices)
     if lib is None:
@@ -126,7 +131,8 @@ def draw_weighted(
 
     The third result is the number in ``csr`` of every kept edge (int64 [kept]) if ``with_edges``, else None. A pattern
     and its transpose, drawn with ``transposed``, keep the same edges. Shapes: ``row_ids`` int64 [rows], ``col_ids``
-    int64 [cols], level and value as in `edge_probability`; ``dtype`` float32 or float64, of the weights."""
+    int64 [cols], level and value as in `edge_probability`; ``dtype`` float32 or float64, of the weights.
+    """
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"weights of edges cannot be {dtype}: ask for float32 or float64")
     of_row, of_col = _factors(csr, level, value, transposed)

@@ -39,7 +39,8 @@ def aggregate(
 
     Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
     ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one. The result is in
-    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16."""
+    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
+    """
     sums = sum_dtype(x.dtype)
     if out is None:
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
@@ -67,8 +68,7 @@ def aggregate(
 
 
 def _room(count: int, dtype: torch.dtype) -> Tensor:
-    """Return memory for so many numbers, in one of few sizes, so that patterns of slightly different sizes leave no
-    gaps."""
+    """Return memory for ``count`` numbers, in one of few sizes: patterns of slightly different sizes leave no gaps."""
     unit = 1 << max(10, count.bit_length() - 4)
     return torch.empty(-(-count // unit) * unit, dtype=dtype)[:count]
 
@@ -133,7 +133,8 @@ def dropout(
 
     Which features are dropped depends on (stream, nodes[i], feature) alone. Shapes: ``x`` [n, F], ``nodes`` int64 [n].
     ``out``, if given, is contiguous, may be x itself, and receives the result; ``before`` receives relu(x) without
-    dropout."""
+    dropout.
+    """
     threshold, scale = _drops(p)
     lib = _core_for(x)
     if lib is None:
@@ -153,7 +154,8 @@ def dropout(
 def dropout_stored(csr: Csr, values: Tensor, nodes: Tensor, stream: int, p: float) -> Tensor:
     """Apply `dropout` to sparse rows: value e is feature ``csr.indices[e]`` of its row.
 
-    Shapes: ``values`` [edges], ``nodes`` int64 [rows]."""
+    Shapes: ``values`` [edges], ``nodes`` int64 [rows].
+    """
     threshold, scale = _drops(p)
     lib = _core_for(values)
     if lib is None:
@@ -204,7 +206,8 @@ def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor)
 
     .. math:: α_{ij} = softmax_j\bigl(leaky(t_i + s_j)\bigr), \qquad out_i = \sum_j α_{ij} x_j
 
-    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H]."""
+    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H].
+    """
     lib = _core_for(x)
     if lib is None:
         return twin.attention(csr, target, source, slope, x)

@@ -46,7 +46,8 @@ def pack_rows(
     - if ``delta``: v_i = x_i - b_i, then b_i ← b_i + sent_i: the reader sums the messages, so it holds b_i as well.
 
     Shapes: ``x`` [n, F] in float32, float64 or bfloat16; ``rows`` and ``base_rows`` (distinct) int32 [k]; ``base`` [m,
-    F] in float64 if x is, else in float32. A row that is not finite is read back as NaN."""
+    F] in float64 if x is, else in float32. A row that is not finite is read back as NaN.
+    """
     x, count = x.detach(), len(x) if rows is None else len(rows)
     if x.dtype not in _SUFFIX:
         raise InputError(f"rows of {x.dtype} cannot be packed: convert them to float32, float64 or bfloat16")
@@ -82,7 +83,8 @@ def unpack_rows(
     """Decode what `pack_rows` made: ``out[rows[i]] = lo_i + code_i * unit_i``, or ``+=`` with ``accumulate``.
 
     Shapes: ``message`` uint8 [k, packed_width(F, bits)]; ``out`` [n, F] in float32, float64 or bfloat16; ``rows`` int32
-    [k], distinct (None: row i)."""
+    [k], distinct (None: row i).
+    """
     if out.dtype not in _SUFFIX:
         raise InputError(f"rows cannot be unpacked into {out.dtype}: give float32, float64 or bfloat16")
     count, width = len(out) if rows is None else len(rows), out.shape[1]

@@ -1,6 +1,7 @@
 """The kernels in plain torch: the reference for the native core, and what runs without it or on an accelerator.
 
-Written to be read; `ops` describes the arguments."""
+Written to be read; `ops` describes the arguments.
+"""
 
 from __future__ import annotations
 

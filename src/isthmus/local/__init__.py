@@ -1,4 +1,4 @@
-"""What a worker's model sees: its part of the graph, and the exchange with the others."""
+"""The graph as a worker's model sees it, and the exchange of rows with other workers behind it."""
 
 from isthmus.local.graph import LocalGraph, induced_graph
 from isthmus.local.policy import Policy

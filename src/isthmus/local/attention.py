@@ -10,7 +10,7 @@ from isthmus.shard import Shard
 
 
 def attend(shard: Shard, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
-    """Return attention-weighted sums of rows: see `LocalGraph.attend`."""
+    """Return attention-weighted sums of rows; `LocalGraph.attend` describes the arguments."""
     return _Attend.apply(target, source, x, shard, slope)
 
 

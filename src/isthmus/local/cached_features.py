@@ -12,7 +12,7 @@ from isthmus.sample import Schedule
 
 
 class CachedFeatures:
-    """Rows that never change, but are too many to keep: each step reads those of its graph.
+    """Input rows that never change but are too many to keep: each step reads the rows of its graph.
 
     The cache is refreshed together with the sampler's probabilities.
     """
@@ -22,10 +22,10 @@ class CachedFeatures:
         context = schedule.context
         self.cache = FeatureCache(policy, context.whole.links, context.transport, seed)
         self.fetches: dict[tuple[int, int], Fetch] = {}  # by (site, step of use)
-        self.known = -1  # since when the sizes are known that the cache was chosen by
+        self.known = -1  # first step of the norms that the cache was chosen by
 
     def rows(self, x: Tensor, site: int, step: int) -> Tensor:
-        """The features of the halo nodes of this step's graph, [k, F]; asks for those of a later one."""
+        """Return the features of the halo nodes of this step's graph, [k, F]; ask for those of a later step's graph."""
         self._refresh(x, step)
         channel = self.channels.feature_channel(site)
         for due in channel.dues(step):

@@ -13,7 +13,7 @@ from isthmus.local.policy import Policy
 from isthmus.shard import Shard
 
 EXACT, POLICY, NEEDED, FEATURES = "exact", "policy", "near", "features"
-"""The uses of a site: an exact exchange, the policy's, the policy's of needed rows alone, that of fixed features."""
+"""The uses of a site: an exact exchange, the policy's, the policy's for needed rows alone, that of fixed features."""
 
 
 class Channels:
@@ -23,16 +23,16 @@ class Channels:
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
         self.made: dict[tuple[ChannelId, str], Channel] = {}
-        self.near = whole.links  # all that can cross at a site where only needed rows are made
+        self.near = whole.links  # all rows that can cross at a site which computes only needed rows
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
-        """Begin a pass; with ``probe`` errors are measured in it."""
+        """Begin a pass; with ``probe``, measure the errors of its exchanges."""
         self.step, self.probing = step, probe
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
     def channel(self, channel: ChannelId, exact: bool, needed: bool = False) -> Channel:
-        """Return a channel; ``needed``: of a site where only rows are made that the loss needs."""
+        """Return a channel; ``needed``: of a site that computes only the rows that the loss needs."""
         if exact:
             return self._channel(channel, EXACT, Stages())
         stages = self.policy.stages(channel.pass_, channel.leg)
@@ -83,7 +83,7 @@ class Channels:
         for name, tensor in state.items():
             site, pass_, leg, use, piece = name.split(".", 4)
             if leg not in (SCATTER, GATHER):
-                raise InputError(f"the checkpoint has a channel {name} of an older isthmus: go on with that version")
+                raise InputError(f"the checkpoint has a channel {name} of an older isthmus: resume with that version")
             by_channel.setdefault((ChannelId(int(site), pass_, leg), use), {})[piece] = tensor
         for (channel_id, use), part in by_channel.items():
             needed = use == NEEDED

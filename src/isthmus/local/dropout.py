@@ -15,7 +15,7 @@ from isthmus import kernels
 
 
 class Mask(NamedTuple):
-    """The masks of one dropout of a model, at all its steps."""
+    """The masks of one dropout of a model, for all steps."""
 
     seed: int
     call: int
@@ -26,12 +26,12 @@ class Mask(NamedTuple):
         return kernels.stream(self.seed, step, self.call)
 
     def drop(self, rows: Tensor, nodes: Tensor, step: int, out: Tensor | None = None) -> Tensor:
-        """Return rows [m, F] of the given nodes (int64 [m]) as a step drops them out; no gradient is recorded."""
+        """Return rows [m, F] of the given nodes (int64 [m]) after dropout by a step's mask, without a gradient."""
         return kernels.dropout(rows, nodes, self.stream(step), self.p, out=out)
 
 
 class Dropped(NamedTuple):
-    """Rows before dropout, and the mask that was applied: all that another reader of them needs."""
+    """Rows before dropout, with the mask that was applied: all that another reader needs to apply it."""
 
     before: Tensor
     mask: Mask
@@ -40,7 +40,7 @@ class Dropped(NamedTuple):
 class Late(NamedTuple):
     """Rows S before dropout, sent with their mask so that readers can apply dropout for the step that uses them.
 
-    Where X = D(S) Wᵀ is narrower than S, the owner sends that instead, with the mask of the step that will read it.
+    Where X = D(S) Wᵀ is narrower than S, the owner sends X instead, with the mask of the step that will read it.
     """
 
     rows: Tensor  # S [n, G]
@@ -48,7 +48,7 @@ class Late(NamedTuple):
     weight: Tensor | None = None  # W [F, G]
 
     def dropped(self, at: Tensor, nodes: Tensor, step: int) -> Tensor:
-        """Return D(S) of the rows ``at``, of these nodes, in the weight's dtype."""
+        """Return D(S) for the rows ``at``, which belong to these nodes, in the weight's dtype."""
         assert self.weight is not None, "only narrow rows are made by their owner"
         return self.mask.drop(self.rows[at].to(self.weight.dtype), nodes, step)
 
@@ -66,7 +66,7 @@ def dropout_both(x: Tensor, nodes: Tensor, stream: int, p: float, relu: bool) ->
 
 
 class _Dropout(Function):
-    """Draws the mask again for the gradient instead of keeping it."""
+    """Dropout that draws its mask again for the gradient instead of keeping it."""
 
     @staticmethod
     def forward(ctx, x, nodes, stream, p):
@@ -79,7 +79,7 @@ class _Dropout(Function):
 
 
 class _ReluDropout(Function):
-    """Reads from the result which values passed; the next layer keeps that tensor anyway, so nothing more is stored."""
+    """Relu and dropout; the gradient reads from the result which values passed, so nothing more is stored."""
 
     @staticmethod
     def forward(ctx, x, nodes, stream, p):
@@ -95,7 +95,7 @@ class _ReluDropout(Function):
 
 
 class _ReluDropoutBoth(Function):
-    """The same, with relu's own result, which has a gradient of its own."""
+    """Relu and dropout that also returns relu's own result, which has a gradient of its own."""
 
     @staticmethod
     def forward(ctx, x, nodes, stream, p):
@@ -111,7 +111,7 @@ class _ReluDropoutBoth(Function):
         after, before = ctx.saved_tensors
         if grad is None and also is None:
             return None, None, None, None
-        if grad is None:  # one of them was not used
+        if grad is None:  # one of the two results was not used
             grad = kernels.kept_positive(before, also, 1.0)
         elif also is None:
             grad = kernels.kept_positive(after, grad, ctx.scale)

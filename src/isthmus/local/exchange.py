@@ -1,7 +1,7 @@
-"""The exchange as autograd Functions: `Post` sends boundary rows, `Take` adds what the halo rows bring.
+"""The exchange as autograd Functions: `Post` sends boundary rows, `Take` adds the product of the halo rows.
 
     token, x = Post(x)  →  inner = P_inner x  →  Take(token, inner)        forward: send, compute, wait
-    wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same, turned round
+    wait, add          ←  spread by P_innerᵀ  ←  spread by P_haloᵀ, send   backward: the same in reverse
 
 The token is empty: it stands for rows under way, and makes autograd walk back in this order. So transfers run beside
 the inner product in both passes, and nothing is copied for it: halo products are added to the inner one in place.
@@ -41,7 +41,7 @@ def aggregate(
 def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, only: Tensor) -> Tensor:
     """Return the rows ``only`` of (P_inner X) Wᵀ + P_halo (X_halo Wᵀ), [m, F], for x = D(S) [n, G] of ``late``.
 
-    Few rows are made here, so they are transformed after their sum; owners send what they have transformed.
+    Few rows are computed here, so they are multiplied by W after their sum; owners send rows already multiplied by W.
     """
     assert late.weight is not None, "narrow rows have a weight"
     crossing = Crossing.to(run, norm, site, late.weight, exact=False, only=only)
@@ -71,7 +71,7 @@ def _take(crossing: Crossing, token: Tensor, inner: Tensor) -> Tensor:
 
 
 class Post(Function):
-    """Sends rows; gives a token for those under way, and the rows, to which gradients from readers will be added."""
+    """Function that sends rows; returns a token for them and the rows, to which readers' gradients will be added."""
 
     @staticmethod
     def forward(ctx, crossing, x):
@@ -82,13 +82,13 @@ class Post(Function):
 
     @staticmethod
     def backward(ctx, token, grad):
-        if grad is None:  # the inner half is read by nobody
+        if grad is None:  # nothing reads the inner half
             grad = token.new_zeros(ctx.shape)
-        return None, ctx.crossing.add_gradients(grad)  # in place: this gradient was made by the inner product alone
+        return None, ctx.crossing.add_gradients(grad)  # in place: the inner product alone has made this gradient
 
 
 class PostLate(Function):
-    """Sends rows that are not those of the inner half: as they were before dropout, or transformed by their owner."""
+    """Function that sends other rows than the inner half's: from before dropout, or transformed by their owner."""
 
     @staticmethod
     def forward(ctx, crossing, mask, rows, weight):
@@ -113,7 +113,7 @@ class PostLate(Function):
 
 
 class Take(Function):
-    """Waits for halo rows and adds their product to the inner one, in place; the gradient leaves before it is used."""
+    """Function that waits for halo rows and adds their product to the inner one; backward, gradients leave first."""
 
     @staticmethod
     def forward(ctx, crossing, token, inner):
@@ -132,7 +132,7 @@ class Take(Function):
 
 
 class TakeBeside(Function):
-    """Waits for halo rows and puts them below the inner ones: [X; X_halo]."""
+    """Function that waits for halo rows and puts them below the inner ones: [X; X_halo]."""
 
     @staticmethod
     def forward(ctx, crossing, token, x):
@@ -156,7 +156,7 @@ class TakeBeside(Function):
 
 
 class TakeRows(Function):
-    """Waits for halo rows, and gives them alone."""
+    """Function that waits for halo rows and returns them alone."""
 
     @staticmethod
     def forward(ctx, crossing, token, like):
@@ -174,7 +174,7 @@ class TakeRows(Function):
 
 
 def _token(grad: Tensor | None, tie: Tensor | None) -> Tensor:
-    """Return the gradient of a token: empty, and there, so that autograd walks on to `Post`."""
+    """Return the gradient of a token: empty, but not None, so that autograd walks on to `Post`."""
     like = tie if grad is None else grad
     assert like is not None, "one of the two was asked for"
     return like.new_empty(0)

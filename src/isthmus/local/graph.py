@@ -1,4 +1,4 @@
-"""LocalGraph: what a worker's model sees of the graph."""
+"""LocalGraph, the graph as a worker's model sees it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Same = TypeVar("Same", Tensor, SparseMatrix, Tensor | SparseMatrix)
 
 
 class LocalGraph:
-    """One part of the graph: its inner nodes, the halo nodes they read, and the links to the owners.
+    """One worker's part of the graph: its inner nodes, the halo nodes they read, and the links to the owners.
 
-    A model calls `aggregate`, `propagate` or `halo`; the k-th such call of a forward pass is site k. Everything else
-    here is for models of one's own: ``nodes`` (original ids), ``degree``, ``edge_index``, ``edge_attr``. While a model
-    trains, the policy may draw another graph for each step: read `edge_index` anew in every forward pass.
+    A model calls `aggregate`, `propagate` or `halo`; the k-th such call of a forward pass is site k. Custom models may
+    also read ``nodes`` (original ids), ``degree``, ``edge_index`` and ``edge_attr``. While a model trains, the policy
+    may draw another graph for each step: read `edge_index` anew in every forward pass.
 
-    Shapes: n inner nodes, h halo nodes, F features. What the engine drives is in ``runtime``.
+    Shapes: n inner nodes, h halo nodes, F features. The engine drives ``runtime``.
     """
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
@@ -47,7 +47,7 @@ class LocalGraph:
     def from_part(
         cls, part: Part, transport: Transport, symmetric: bool, policy: Policy | None = None, **options
     ) -> LocalGraph:
-        """Return the graph of a part on disk; memory-mapped structure stays so. For the options see `Runtime`."""
+        """Return the graph of a part on disk; its arrays stay memory-mapped. `Runtime` describes the options."""
         whole = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32))
         node_type = None if part.node_type is None else as_tensor(part.node_type)
         return cls(Runtime(whole, transport, policy or Policy(), **options), node_type)
@@ -63,8 +63,8 @@ class LocalGraph:
                   mean: \frac{1}{d_i} \sum_{j \in N(i)} x_j, \quad sum: \sum_{j \in N(i)} x_j
 
         with d the degrees in the whole graph. ``x``: this worker's inner rows, [n, F]. ``only`` (int64 [m], each once,
-        e.g. `read`): make these rows alone, [m, F]. ``through`` [out, F] is what the result will be multiplied by:
-        samplers that go by the size of rows take it into account.
+        e.g. `read`): compute these rows alone, [m, F]. ``through`` [out, F]: the weight that will multiply the result,
+        for samplers that choose by the norms of rows.
         """
         check_numbers(x, self.num_rows)
         if only is not None and only is not self.read:
@@ -85,8 +85,8 @@ class LocalGraph:
         """Return P X Wᵀ (+ X W_rootᵀ) (+ b) in the cheaper of its orders, [n, out]; or the rows ``only`` of it.
 
         Input rows that never change are aggregated once per run, so for them P X comes first. Elsewhere the narrow side
-        is exchanged, and at equal width the transform comes first, because then P X need not be kept for the gradient.
-        Of sparse rows the transform comes first, too: P X is several times fuller than X. Shapes: x [n, in], weight and
+        is exchanged; at equal width the transform comes first, because then P X need not be kept for the gradient. For
+        sparse rows the transform comes first too: P X is several times fuller than X. Shapes: x [n, in], weight and
         root [out, in], bias [out]. In bf16 training the result is in the weight's dtype, or in bf16 with ``as_made``.
         """
         linear = partial(self.linear, bias=bias, as_made=as_made)
@@ -109,7 +109,7 @@ class LocalGraph:
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
         """Return inner rows, then the halo rows fetched from their owners, [n + h, F], as `edge_index` numbers them.
 
-        With ``weight`` [out, F] each times Wᵀ, [n + h, out], transformed before or after they cross.
+        With ``weight`` [out, F], return each row times Wᵀ, [n + h, out], multiplied before or after the rows cross.
         """
         if isinstance(x, SparseMatrix):
             assert weight is not None, "sparse rows are read through a weight"
@@ -130,10 +130,10 @@ class LocalGraph:
     def linear(
         self, blocks: Rows | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None, *, as_made: bool = False
     ) -> Tensor:
-        """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], of rows X or blocks of them side by side, X_k [n, in_k].
+        """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], for rows X or blocks of them side by side, X_k [n, in_k].
 
-        W is [out, Σ in_k]. With the policy's precision bf16 it is made so while a model trains. The result is in the
-        weight's dtype, or with ``as_made`` in bf16 then: for what takes such rows, as everything here does, and torch's
+        W is [out, Σ in_k]. With the policy's precision bf16, training computes this in bf16. The result is in the
+        weight's dtype, or with ``as_made`` in the dtype it was computed in: everything here accepts bf16 rows, torch's
         modules do not.
         """
         out = self.runtime.linear(blocks, weight, bias)
@@ -142,9 +142,9 @@ class LocalGraph:
     def dropout(self, x: Same, p: float, *, relu: bool = False) -> Same:
         """Return x after dropout (after relu, if asked) whose mask is a function of (seed, step, call, node, feature).
 
-        It is therefore the same for any number of workers, and the same at the owner and at every reader of a row.
-        Where readers may use rows of another step, rows are sent before they are dropped out, and readers do it.
-        Outside training nothing is dropped.
+        The mask is therefore the same for any number of workers, and the same at the owner and at every reader of a
+        row. Where readers may use rows of another step, rows are sent before dropout, and readers apply it. Outside
+        training nothing is dropped.
         """
         run = self.runtime
         if isinstance(x, SparseMatrix):
@@ -165,22 +165,22 @@ class LocalGraph:
 
     @property
     def nodes(self) -> Tensor:
-        """Original ids of the inner nodes, int64 [n]."""
+        """The original ids of the inner nodes, int64 [n]."""
         return self.runtime.whole.nodes
 
     @property
     def halo_nodes(self) -> Tensor:
-        """Original ids of the halo nodes, int64 [h]."""
+        """The original ids of the halo nodes, int64 [h]."""
         return self.runtime.drawn.halo_nodes
 
     @property
     def degree(self) -> Tensor:
-        """Degrees of the inner nodes in the whole graph, [n]."""
+        """The degrees of the inner nodes in the whole graph, [n]."""
         return self.runtime.whole.degree
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges as PyG writes them, int64 [2, E]: sources number `halo(x)`, targets number the inner rows."""
+        """The edges in PyG's form, int64 [2, E]: sources are rows of `halo(x)`, targets are inner rows."""
         return self.runtime.drawn.edge_index
 
     @property
@@ -191,7 +191,7 @@ class LocalGraph:
 
     @property
     def num_rows(self) -> int:
-        """Rows of every tensor that a model computes here; under an edge-cut those of the inner nodes."""
+        """The number of rows of every tensor that a model computes here; under an edge-cut, one per inner node."""
         return self.num_inner
 
     @property
@@ -204,18 +204,17 @@ class LocalGraph:
 
     @property
     def read(self) -> Tensor | None:
-        """The inner rows, int64 [m], whose results are read after this pass; None: all, or others are not saved.
+        """The inner rows, int64 [m], whose results are read after this pass; None: all of them, or this saving is off.
 
-        At a site where a model makes these alone, only rows next to them cross; every worker's model does, or none.
+        Where a model computes these rows alone, only rows next to them cross; every worker's model does so, or none.
         """
         return self.runtime.needed.rows
 
     def sources(self, thinned: bool = True) -> Tensor | None:
-        """Return the inner rows, int64, that the rows `read` are made of in one layer, here or elsewhere; None: nearly
-        all.
+        """Return the inner rows (int64) from which one layer computes the rows `read` of all workers; None: nearly all.
 
-        ``thinned``: by an aggregation of them alone (``only=graph.read``), for which a recipe may draw a share of the
-        inner edges. A layer that reads all edges needs all their sources.
+        ``thinned``: by an aggregation of those rows alone (``only=graph.read``), for which a recipe may draw a share of
+        the inner edges. A layer that reads all edges needs all their sources.
         """
         return self.runtime.needed.sources(self.runtime.drawn, thinned)
 
@@ -224,17 +223,17 @@ class LocalGraph:
         who, edges = f"worker {run.transport.rank} of {run.transport.size}", run.whole.num_edges
         return f"LocalGraph({who}: {run.whole.num_inner} inner, {run.whole.num_halo} halo nodes, {edges} edges)"
 
-    # Which way rows take
+    # The path that rows take
 
     def _late(self, x: Tensor) -> Dropped | None:
-        """Return how x was dropped out, if it is a result of `dropout` and others are to read it otherwise."""
+        """Return how x was dropped out, if it is a result of `dropout` whose readers apply the dropout themselves."""
         return self.runtime.dropped.get(x)
 
     def _narrows(self, x: Tensor, width: int) -> bool:
         """Return whether the transform comes before the aggregation: P (X Wᵀ) instead of (P X) Wᵀ.
 
-        Rows that were dropped out may be transformed first where others read them at a known later step: the owner
-        makes them with that step's mask. Rows that others keep longer are dropped out by their readers.
+        Rows after dropout may be transformed first if others read them at a known later step: the owner uses that
+        step's mask. Where readers keep rows longer, they apply the dropout themselves.
         """
         run = self.runtime
         if not run.savings.narrow_side or width > x.shape[1]:
@@ -252,7 +251,7 @@ class LocalGraph:
         through: Tensor | None = None,
         made_of: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Return P X, by whatever way its rows take. ``made_of`` = (y [n, G], W [F, G]) says that x is y Wᵀ."""
+        """Return P X by the path that suits its rows. ``made_of`` = (y [n, G], W [F, G]) says that x is y Wᵀ."""
         run = self.runtime
         if not run.needed.parts(only, run.drawn):
             return gather_rows(self._aggregate(x, norm, None, through, made_of), only)
@@ -278,7 +277,8 @@ class LocalGraph:
     def _aggregate_narrow(self, x: Tensor, weight: Tensor, norm: str, only: Tensor | None) -> Tensor:
         """Return P (X Wᵀ), [n, out]; or the rows ``only`` of it. In bf16 training it is in bf16.
 
-        Where few rows are asked for, only what others read is transformed first: (P_inner X) Wᵀ + P_halo (X_halo Wᵀ).
+        Where few rows are needed, only rows that others read are transformed first: (P_inner X) Wᵀ + P_halo (X_halo
+        Wᵀ).
         """
         late, run = self._late(x), self.runtime
         check_rows(x, self.num_rows)
@@ -289,9 +289,9 @@ class LocalGraph:
         return exchange.aggregate_narrow(run, x, norm, site, Late(*late, weight), only)
 
     def _aggregate_sparse(self, x: SparseMatrix, weight: Tensor, norm: str, only: Tensor | None) -> Tensor:
-        """Return P [X; X_halo] Wᵀ, [n, out], of sparse features x [n, F] (as fixed, or dropped out).
+        """Return P [X; X_halo] Wᵀ, [n, out], for sparse features x [n, F], as they were fixed or after dropout.
 
-        Over the whole graph, also where a step draws another: rows that are here anyway need not be left out.
+        It runs over the whole graph even where a step draws another, since all halo rows are here anyway.
         """
         run, shard = self.runtime, self.runtime.whole
         if not run.needed.parts(only, run.drawn):
@@ -324,7 +324,7 @@ class LocalGraph:
 
 
 def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:
-    """Return the graph of the nodes kept (bool [n]), which is all that an inductive model may see in training."""
+    """Return the graph of the kept nodes (bool [n]), which is all that an inductive model may see in training."""
     run = graph.runtime
     shard = induced_shard(run.whole, keep, run.transport)
     node_type = None if graph.node_type is None else graph.node_type[keep]

@@ -1,4 +1,4 @@
-"""Which results of a pass are read afterwards, and the edges that lead to them."""
+"""The results of a pass that are needed afterwards, and the edges that lead to them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from isthmus.local.rows import FEW
 from isthmus.sample import FEW_NEEDED, Schedule
 from isthmus.shard import NeededRows, Pattern, RowSubset, Shard
 
-_MADE = 3  # that are kept: of the rows that are read, of those that they are made of, and of sparse features
+_MADE = 3  # subsets kept: for the rows that the loss reads, for the rows they are computed from, for sparse features
 
 
 class Needed:
-    """Rows that are read, as they were declared; and edges towards these or other rows, made once if possible."""
+    """The needed rows as they were declared, and edges to these or other rows, reused between steps where possible."""
 
     def __init__(self, whole: Shard, schedule: Schedule, policy: Policy):
         self.whole, self.schedule, self.policy = whole, schedule, policy
         self.declared: NeededRows | None = None
-        self._few = False  # rows that are read, of all workers together
+        self._few = False  # whether the needed rows of all workers together are few
         self._of_whole: deque[RowSubset] = deque(maxlen=_MADE)
         self.begin(0, False)
 
     def declare(self, rows: Tensor, share: float) -> Links:
-        """No results but these (int64) are read when a model trains, a share of all workers' rows.
+        """Declare that a training model's results are read at these rows only (int64), a share of all workers' rows.
 
-        Every worker declares at the same time. Returns all that can cross where only these are made, in the numbers
-        that graphs' own links go by.
+        Every worker declares at the same time. Returns the links of all rows that can cross where only these are
+        computed, with the numbering of the graph's own links.
         """
         assert self.declared is None, "graphs keep what was made of the rows that were declared"
         drawn, self._few = self.policy.sampler is not None, share <= FEW_NEEDED
@@ -38,7 +38,7 @@ class Needed:
         return self.whole.links if drawn else self.declared.links
 
     def begin(self, step: int, as_declared: bool) -> None:
-        """A pass begins; all results are read, or those that were declared."""
+        """Begin a pass in which all results are read or, with ``as_declared``, only the declared ones."""
         self.step, self.near = step, self.declared if as_declared else None
         self._thin: Pattern | None = None
         self._of_step: deque[RowSubset] = deque(maxlen=_MADE)
@@ -49,33 +49,33 @@ class Needed:
         return None if self.near is None else self.near.rows
 
     def is_near(self, only: Tensor | None) -> bool:
-        """Whether these are the rows that are read."""
+        """Return whether ``only`` is the rows that are read."""
         return only is not None and only is self.rows
 
     def links_at(self, step: int, near: bool) -> Links:
-        """The links of a step's graph; with ``near``, of a site where only rows are made that are read."""
+        """Return the links of a step's graph; with ``near``, of a site that computes only the needed rows."""
         edges = self.schedule.at(step)
         return self.declared.links_of(edges) if near and self.declared is not None else edges.links
 
     def sources(self, edges: Shard, thinned: bool) -> Tensor | None:
-        """The inner rows, int64, that those which are read are made of, here or elsewhere; None: nearly all.
+        """Return the inner rows (int64) from which the needed rows are computed, here or elsewhere; None: nearly all.
 
-        By the edges of a graph, or, ``thinned``, by those that `towards` gives.
+        They follow from the edges of a graph or, ``thinned``, from those that `towards` gives.
         """
-        if self.near is None or self.schedule.recording:  # which is done of all rows
+        if self.near is None or self.schedule.recording:  # norms are recorded for all rows
             return None
         drawn = self._thinned(edges) if thinned else None
         sources = self.near.sources(edges, None if drawn is None else drawn.csr)
         return sources if len(sources) <= FEW * self.whole.num_inner else None
 
     def parts(self, only: Tensor | None, edges: Shard) -> bool:
-        """Whether it pays to part the edges towards these rows from the others: not for many rows of one step alone."""
+        """Return whether to build a row subset of the edges: for rows that the loss reads, or if steps can share it."""
         return only is None or self.is_near(only) or edges.inner is self.whole.inner
 
     def towards(self, rows: Tensor, edges: Shard, with_self: bool, all_halo: bool = False) -> RowSubset:
-        """Edges that lead to the given rows; those of the whole graph are kept, others for this step.
+        """Return the edges that lead to the given rows; those of the whole graph are kept, others last for this step.
 
-        Where they are the rows that are read, without halo rows that they do not read, unless ``all_halo``.
+        For the rows that the loss reads, halo rows that they do not read are left out, unless ``all_halo``.
         """
         near, drawn = self.near if self.is_near(rows) and not all_halo else None, self._thinned(edges)
         thinned = None if near is None else drawn
@@ -89,7 +89,7 @@ class Needed:
         return made[-1]
 
     def _thinned(self, edges: Shard) -> Pattern | None:
-        """The inner edges to the rows that are read, as drawn for this step; None: those of its graph."""
+        """Return the inner edges to the needed rows as drawn for this step; None: those of its graph."""
         near, rule = self.near, self.policy.last_layer
         if near is None or rule is None or not self._few or edges.inner is not self.whole.inner:
             return None

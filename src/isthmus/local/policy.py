@@ -1,4 +1,4 @@
-"""The policy: all that a recipe decides about a worker's exchange."""
+"""The policy: everything that a recipe decides about a worker's exchange."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Policy:
 
     savings: Savings = field(default_factory=Savings)
     forward: Stages = field(default_factory=Stages)
-    """Of rows, on both legs."""
+    """The stages of rows, on both legs."""
     backward: Stages = field(default_factory=Stages)
-    """Of gradients, on both legs."""
+    """The stages of gradients, on both legs."""
     sampler: Sampler | None = None
     seed: int | None = None
-    """Of all draws; None is the seed of the run."""
+    """The seed of all draws; None is the seed of the run."""
     cache: CachePolicy | None = None
-    """Input features of halo nodes are fetched whenever a step reads them, but for those that the cache holds. None:
-    they are fetched once (or, without that saving, like all other rows)."""
+    """The cache of halo nodes' input features, which are fetched whenever a step reads rows that it does not hold.
+    None: they are fetched once (or, without that saving, like all other rows)."""
     weights: Codec = field(default_factory=AsIs)
-    """How the gradients of the weights travel when the workers sum them."""
+    """The code of the weights' gradients when the workers sum them."""
     precision: str = "fp32"
-    """In what rows are aggregated and multiplied by weights while a model trains: fp32; bf16, with sums in fp32; or
-    auto, bf16 where the processor multiplies it by itself."""
+    """The precision in which rows are aggregated and multiplied by weights in training: fp32; bf16, with sums in fp32;
+    or auto, bf16 where the processor has instructions for it."""
     last_layer: LastLayer | None = None
-    """Which inner neighbours the last layer makes the rows of that the loss reads, where they are few."""
+    """The rule that draws inner neighbours in the last layer for the rows that the loss reads, where they are few."""
     legs: Mapping[tuple[str, str], Stages] = field(default_factory=dict)
-    """Stages by (pass, leg), where they are not those of the whole pass."""
+    """The stages by (pass, leg), where they differ from those of the whole pass."""
 
     def __post_init__(self) -> None:
         for stages in self.every_stages:
@@ -54,7 +54,7 @@ class Policy:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 
     def stages(self, pass_: str, leg: str) -> Stages:
-        """Return the stages of a channel of that pass and leg."""
+        """Return the stages of the channels of that pass and leg."""
         of_leg = self.legs.get((pass_, leg))
         return of_leg if of_leg is not None else self.forward if pass_ == FORWARD else self.backward
 
@@ -70,11 +70,11 @@ class Policy:
 
     @property
     def observes(self) -> bool:
-        """Whether selectors go by the share of training nodes that the model gets right."""
+        """Whether a selector uses the share of training nodes that the model gets right."""
         return any(stages.select.observes for stages in self.every_stages)
 
     @property
     def stateless(self) -> bool:
-        """Nothing but the weights is carried from one step to the next."""
+        """Whether nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0
         return all(stages.stateless for stages in self.every_stages) and not sized and self.cache is None

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from isthmus.shard import Norm, Shard
 
-AsRows = Callable[[Tensor], Tensor]  # brings rows into the dtype in which they are read
+AsRows = Callable[[Tensor], Tensor]  # converts rows to the dtype in which they are read
 
 
 def inner_product(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows) -> Tensor:

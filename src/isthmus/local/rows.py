@@ -1,4 +1,4 @@
-"""Some of the rows of a tensor, and their gradient, by kernels that know each row comes once."""
+"""Gather and scatter distinct rows of a tensor, with gradients."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch.autograd import Function
 
 from isthmus import kernels
 
-FEW = 0.8  # of all; with more of them, to take rows out and put them back costs what it saves
+FEW = 0.8  # share of all rows; above it, gathering and scattering rows costs what it saves
 
 
 def gather_rows(x: Tensor, rows: Tensor | None) -> Tensor:
-    """x[rows], [m, F]; rows int64, distinct; None: x itself."""
+    """Return x[rows], [m, F]; rows int64, distinct; None: x itself."""
     return x if rows is None else _Take.apply(x, rows.to(torch.int32))
 
 
 def scatter_rows(x: Tensor, rows: Tensor | None, count: int) -> Tensor:
-    """The transpose: rows x [m, F] at their places among ``count``, zeros elsewhere, [count, F]."""
+    """Return rows x [m, F] at positions ``rows`` of ``count``, zeros elsewhere: the transpose of `gather_rows`."""
     return x if rows is None else _Place.apply(x, rows.to(torch.int32), count)
 
 

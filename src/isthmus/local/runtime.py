@@ -1,4 +1,4 @@
-"""Runtime: everything behind a LocalGraph that lives from step to step, and that the engine drives."""
+"""Runtime: the state behind a LocalGraph that lives from step to step, driven by the engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Runtime:
 
     @property
     def reads(self) -> Stages:
-        """The stages of rows that readers read."""
+        """The stages of the rows that readers read."""
         return self.policy.stages(FORWARD, SCATTER)
 
     @property
@@ -69,7 +69,7 @@ class Runtime:
         """Begin a forward pass: draw its graph, if it trains; count sites from 0 again.
 
         Outside training the exchange is exact. With ``probe``, the rows that the policy gives are compared with fresh
-        ones (`Channels.errors`). ``declared``: no results are read but those that `needs_only` named.
+        ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read.
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
@@ -83,20 +83,22 @@ class Runtime:
             self.drawn = self.schedule.at(step)
 
     def next_site(self) -> int:
-        """Return the number of an exchange: the k-th one of a forward pass is site k."""
+        """Return the number of the next exchange: the k-th one of a forward pass is site k."""
         check_forward()
         self._sites += 1
         return self._sites - 1
 
     def next_mask(self, p: float) -> Mask:
-        """Return the masks of a dropout: the k-th one of a forward pass has masks of its own."""
+        """Return the masks of the next dropout: the k-th one of a forward pass has masks of its own."""
         check_forward()
         self._dropouts += 1
         return Mask(self.seed, self._dropouts, p)
 
     def backward(self, loss: Tensor, gradient: Tensor | None = None) -> None:
-        """Walk back from the loss through every exchange of the pass, also those that this worker's loss does not read:
-        other workers wait for their gradients."""
+        """Run backward from the loss through every exchange of the pass.
+
+        That includes exchanges that this worker's loss does not read: other workers wait for their gradients.
+        """
         ties = self.ties
         self.ties = []
         torch.autograd.backward([loss, *ties], [gradient, *(torch.zeros_like(tie) for tie in ties)])
@@ -109,7 +111,7 @@ class Runtime:
         return x
 
     def is_fixed(self, x: Tensor) -> bool:
-        """Return whether x never changes, so that what is made of it alone can be kept."""
+        """Return whether x never changes, so that results computed from it alone can be kept."""
         return self.fixed.is_of(x) and (self.savings.aggregate_once or self.cached is not None)
 
     def needs_only(self, rows: Tensor, share: float) -> None:
@@ -122,30 +124,30 @@ class Runtime:
 
     @property
     def keeps_sparse(self) -> bool:
-        """Whether sparse features may stay so: those of the halo are kept, none are exchanged at every step."""
+        """Whether sparse features may stay sparse: those of the halo are kept, none are exchanged at every step."""
         return self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
 
     def as_rows(self, x: Tensor) -> Tensor:
-        """Return rows in the form in which they are read: as they are, or in bf16."""
+        """Return rows in the dtype in which they are read: as they are, or in bf16."""
         if self.rows_dtype is None and self.bf16 and self.training and not self.fixed.holds(x):
-            return x.bfloat16()  # but not input features: what is made of them is kept for evaluations too
+            return x.bfloat16()  # but not input features: results computed from them are kept for evaluations too
         return self.as_sent(x)
 
     def as_sent(self, x: Tensor) -> Tensor:
-        """Return rows in the form in which they leave, before they are coded."""
+        """Return rows in the dtype in which they are sent, before they are encoded."""
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
     def linear(
         self, blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        """Return [X_1 | X_2 | …] Wᵀ (+ b) as it is made: in bf16 where the policy's precision says so in training."""
+        """Return [X_1 | X_2 | …] Wᵀ (+ b) in the dtype it is computed in: bf16 in training, if the policy says so."""
         bf16 = self.training and self.bf16
         if bf16 and isinstance(blocks, tuple):
             blocks = self._side_by_side(blocks)
         return linear(blocks, weight, bias, bf16)
 
     def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Put blocks that never change into one, in bf16, once per run."""
+        """Join blocks that never change into one, in bf16, once per run."""
         kept = self.fixed.names
         names = [kept.get(id(block)) for block in blocks]
         if None in names:
@@ -155,7 +157,7 @@ class Runtime:
     # Between steps
 
     def state(self) -> dict[str, Tensor]:
-        """Return all that is carried from step to step besides the weights, by name."""
+        """Return everything that is carried from step to step besides the weights, by name."""
         pieces = {"schedule": self.schedule.state(), "channels": self.channels.state()}
         if self.cached is not None:
             pieces["features"] = self.cached.state()
@@ -178,5 +180,5 @@ class Runtime:
         self.schedule.drain()
 
     def close(self) -> None:
-        """Leave nothing running; for a run that ends in the middle of a step, where nobody can be waited for."""
+        """Stop everything that runs, without waiting for other workers: for a run that ends in the middle of a step."""
         self.schedule.close()

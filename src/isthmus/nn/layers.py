@@ -1,6 +1,6 @@
 """The convolutions, written once against LocalGraph.
 
-Where a model trains in bf16, their results are in the weights' dtype; with ``as_made`` in bf16, for what takes that.
+In bf16 training their results are in the weights' dtype, or in bf16 with ``as_made``, for callers that accept it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GATConv(nn.Module):
     .. math:: x'_i = \Bigl\|_{h} \sum_{j \in N(i) \cup i} α^h_{ij} W^h x_j + b, \qquad
               α^h_{ij} = softmax_j\, leaky\bigl(a^h_t \cdot W^h x_i + a^h_s \cdot W^h x_j\bigr)
 
-    With ``concat=False`` the heads are averaged. Attention is never made in bf16. Shapes: x [n, in] → [n, H·D] or
+    With ``concat=False`` the heads are averaged. Attention is never computed in bf16. Shapes: x [n, in] → [n, H·D] or
     [n, D].
     """
 

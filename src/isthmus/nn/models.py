@@ -21,17 +21,17 @@ _DRAWING = threading.Lock()  # torch has one generator per process, and workers 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What `isthmus train` knows of a model."""
+    """The options of a model on the command line, and their defaults."""
 
     model: str = "gcn"
-    """gcn, sage, gat; or ``package.module:name``, a class or function of one's own (`nn.own`)."""
+    """gcn, sage, gat; or ``package.module:name``, a custom class or function (`nn.own`)."""
     layers: int = 2
     hidden: int = 64
     heads: int = 4
-    """Attention heads; GAT only. Each hidden layer is ``heads`` × ``hidden // heads`` wide."""
+    """The number of attention heads; GAT only. Each hidden layer is ``heads`` × ``hidden // heads`` wide."""
     dropout: float = 0.5
     input_dropout: float = 0.0
-    """Dropout of the input features. 0 lets layer 0 aggregate them once per run."""
+    """The dropout of the input features. 0 lets layer 0 aggregate them once per run."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class ModelConfig:
             raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) for gat")
 
     def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model with weights drawn from `seed`: the same on every worker, without a message."""
+        """Return the model with weights drawn from `seed`: the same on every worker, without a message."""
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.model in MODELS:
@@ -58,13 +58,13 @@ class ModelConfig:
 
 
 class Model(nn.Module):
-    """Convolutions in a row; between two of them: layer norm if asked, activation, dropout.
+    """A stack of convolutions; between two of them: layer norm if asked, activation, dropout.
 
-    Dropout follows the exchange: it is keyed by node, so the owner's mask of a row is every reader's too.
+    Dropout follows the exchange: its mask depends on the node, so owner and readers of a row have the same mask.
     """
 
     thins: ClassVar[bool] = True
-    """Whether the last layer reads a step's own draw of its inner edges, where the recipe has one: sums can."""
+    """Whether the last layer may read a sample of its inner edges, if the recipe draws one: sums may, attention not."""
 
     def __init__(self, config: ModelConfig, convs: list[nn.Module], widths: list[int]):
         super().__init__()
@@ -74,7 +74,7 @@ class Model(nn.Module):
         self.norms = nn.ModuleList(norms)
 
     def forward(self, graph: LocalGraph, x: Rows) -> Tensor:
-        """x: this worker's inner rows, [n, in] → logits, [n, out]; zeros where `LocalGraph.read` says nobody looks."""
+        """Return logits [n, out] of this worker's inner rows x [n, in]; zeros in rows outside `LocalGraph.read`."""
         x = self.drop_input(graph, x)
         *early, last = range(len(self.convs))
         for k in early:
@@ -111,7 +111,7 @@ class SAGE(Model):
 
 
 class GAT(Model):
-    """Hidden layers concatenate their heads, the last one averages them; ELU between."""
+    """A GAT whose hidden layers concatenate their heads and whose last layer averages them; ELU between."""
 
     thins = False
 

@@ -1,4 +1,4 @@
-"""Models of one's own, by name: ``package.module:Net`` is a class or function that every worker can import."""
+"""Custom models by name: ``package.module:Net`` is a class or function that every worker can import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.nn.pyg import distribute
 
 
 def own_model(name: str) -> Callable[..., Any]:
-    """What ``package.module:name`` names; modules in the current folder are found, too."""
+    """Return the object that ``package.module:name`` names; modules in the current folder are found, too."""
     module, _, attribute = name.partition(":")
     if module.endswith(".py"):
         raise InputError(f"{name} names a file: name its module, as in {module.removesuffix('.py')}:{attribute}")
@@ -37,9 +37,9 @@ def own_model(name: str) -> Callable[..., Any]:
 
 
 def build_own(name: str, features: int, classes: int, shape: Mapping[str, tuple[Any, Any]]) -> nn.Module:
-    """``make(features, classes)``, and of the shape (value, default of each option) what it has parameters for.
+    """Call ``make(features, classes)`` with those options of ``shape`` (value, default) that it has parameters for.
 
-    PyG convolutions in it are made to take a `LocalGraph` (`nn.pyg.distribute`).
+    PyG convolutions in it are adapted to take a `LocalGraph` (`nn.pyg.distribute`).
     """
     make = own_model(name)
     takes = inspect.signature(make).parameters

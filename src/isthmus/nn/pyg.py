@@ -1,11 +1,11 @@
-"""PyG convolutions and whole PyG models, distributed.
+"""Distribute PyG convolutions and whole PyG models.
 
 Any convolution that accepts bipartite input works as it is:
 
     conv((graph.halo(x), x), graph.edge_index)
 
-`Halo(conv)` is that line as a module. `distribute(model)` makes every convolution of a model do it when a `LocalGraph`
-stands where PyG has an ``edge_index``, so that the model's own code need not change.
+`Halo(conv)` is that line as a module. `distribute(model)` makes every convolution of a model do it when it is given a
+`LocalGraph` in place of PyG's ``edge_index``, so that the model's own code need not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn.parameter import UninitializedParameter
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
 
-NO_PAIRS = "takes no pair of rows (those of sources, those of targets)"
+NO_PAIRS = "takes no pair of rows (sources, targets)"
 
 
 class Halo(nn.Module):
@@ -43,12 +43,11 @@ class Halo(nn.Module):
 
 
 def distribute(model: nn.Module) -> nn.Module:
-    """The same model, which now also takes a `LocalGraph` where it takes an ``edge_index``: ``model(x, graph)``.
+    """Let a model also take a `LocalGraph` where it takes an ``edge_index``, ``model(x, graph)``; return the model.
 
-    Its weights and their names stay as they are. If its first argument is called x, as is PyG's custom, it can be
-    called as ``model(graph, x)`` too, which is how the engine does it. Layers that normalise over all nodes are
-    refused, since a worker has only some of them; so are, when they meet a `LocalGraph`, convolutions that cannot read
-    halo rows.
+    Its weights and their names stay as they are. If its first argument is called x, as is usual in PyG, it can be
+    called as ``model(graph, x)`` too, as the engine does. Layers that normalise over all nodes are refused, since a
+    worker has only some of them; so are convolutions that cannot read halo rows, when they are given a `LocalGraph`.
     """
     _check_norms(model)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
@@ -62,7 +61,7 @@ def distribute(model: nn.Module) -> nn.Module:
 
 
 def _bare_convs(model: nn.Module) -> Iterator[nn.Module]:
-    """PyG's convolutions but for those that a `Halo` holds."""
+    """Yield PyG's convolutions except those inside a `Halo`."""
     if _is_pygs(model, "conv"):
         yield model
     elif not isinstance(model, Halo):
@@ -71,7 +70,7 @@ def _bare_convs(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _is_pygs(module: nn.Module, room: str) -> bool:
-    """Whether it stems from torch_geometric.nn.ROOM, without importing PyG."""
+    """Return whether a module's class comes from torch_geometric.nn.ROOM, without importing PyG."""
     return any(_is_from_pyg(cls, room) for cls in type(module).__mro__)
 
 
@@ -80,7 +79,7 @@ def _is_from_pyg(cls: type, room: str) -> bool:
 
 
 def _is_plain_gcn(conv: nn.Module) -> bool:
-    """PyG's own GCNConv, or a subclass that computes the same."""
+    """Return whether this is PyG's own GCNConv, or a subclass that computes the same."""
     steps = ("forward", "message", "message_and_aggregate", "aggregate", "update")
     base = next((cls for cls in type(conv).__mro__ if cls.__name__ == "GCNConv" and _is_from_pyg(cls, "conv")), None)
     return base is not None and all(getattr(type(conv), step) is getattr(base, step) for step in steps)
@@ -100,19 +99,19 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
 
 
 def _refusal(conv: Any) -> str:
-    """Why this convolution would not do on parts what it does on the whole graph; nothing if it would."""
+    """Return why this convolution would compute something else on parts than on the whole graph, or nothing."""
     kind = type(conv).forward
     takes = inspect.signature(kind).parameters.get("x")
     if getattr(conv, "flow", "source_to_target") != "source_to_target":
-        return "sends messages against the edges, whose halo rows are others"
+        return "sends messages against the edges, for which other halo rows would be needed"
     if type(getattr(conv, "aggr_module", None)).__name__ in ("LSTMAggregation", "GRUAggregation"):
-        return "goes by the order of the edges, which is another on parts"
+        return "depends on the order of the edges, which differs on parts"
     only_rows = takes is not None and takes.annotation is Tensor and kind.__module__.startswith("torch_geometric.")
     return NO_PAIRS if only_rows and type(conv).__name__ != "RGATConv" else ""
 
 
 def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: Any = None) -> Tensor:
-    """GCNConv has no bipartite form, since it needs degrees of halo nodes; the graph knows them."""
+    """Compute a GCNConv, which has no bipartite form since it needs degrees of halo nodes; the graph knows them."""
     if not isinstance(edge_index, LocalGraph):
         return forward(x, edge_index, edge_weight)
     usual = conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add"

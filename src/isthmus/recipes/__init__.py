@@ -1,4 +1,4 @@
-"""One short file per published system."""
+"""The recipes: one short file per published system."""
 
 from isthmus.errors import InputError
 from isthmus.recipes.base import Option, Recipe
@@ -30,7 +30,7 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 
 def find(name: str) -> Recipe:
-    """The recipe of that name; an unknown one is answered with the known ones."""
+    """Return the recipe of that name; the error for an unknown one lists the known ones."""
     if name not in RECIPES:
         raise InputError(f"unknown recipe {name!r}: use one of {', '.join(RECIPES)}")
     return RECIPES[name]

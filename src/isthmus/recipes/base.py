@@ -1,4 +1,4 @@
-"""A recipe: one published system as a row of one table."""
+"""The form of a recipe: one published system as a combination of policies, with its options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Option:
     choices: tuple[Any, ...] = ()
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as the recipe takes it: a choice, or of the default's type."""
+        """Check a value and return it as the recipe takes it: one of the choices, or of the default's type."""
         if value == self.default and type(value) is type(self.default):
             return value
         if self.choices:
@@ -54,13 +54,13 @@ class Recipe:
     make: Callable[[Settings], Policy]
     options: Mapping[str, Option] = field(default_factory=dict)
     notes: str = ""
-    """How the paper was read, where it is silent or its code differs."""
+    """The reading of the paper, where it is silent or its code differs."""
     method: str = "metis"
     objective: str | None = None
-    """How a graph that is not yet cut should be cut: see `partition`."""
+    """The way to cut a graph that has not been cut yet: see `partition`."""
 
     def settings(self, given: Mapping[str, Any]) -> Settings:
-        """The options in force; an unknown name is an error that lists the known ones."""
+        """Return the options in force; the error for an unknown name lists the known ones."""
         for name in given:
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -71,9 +71,9 @@ class Recipe:
         }
 
     def policy(self, given: Mapping[str, Any] | None = None) -> Policy:
-        """What the workers do, with these options and the defaults of the others."""
+        """Return the policy of the workers, with these options and the defaults of the others."""
         settings = self.settings(given or {})
-        # The sum of the weights' gradients is the same affair in all of them; what is coarse there is rounded without
-        # bias, since nothing of it is fed back.
+        # All recipes sum the gradients of the weights alike. Coarse codes are rounded without bias there, since no
+        # error is fed back.
         weights = codec(settings.get("bits_weights", 32), "stochastic")
         return replace(self.make(settings), weights=weights, precision=settings.get("precision", "fp32"))

@@ -36,7 +36,7 @@ BNS = Recipe(
 
 BOUNDARY_EDGE = Recipe(
     name="boundary-edge",
-    summary="edges between parts dropped at random, as many as bns drops; rows that none reads stay at home",
+    summary="edges between parts dropped at random, as many as bns drops; rows that nobody reads are not sent",
     paper=_PAPER + ", table 9 (BES)",
     make=lambda settings: _policy(settings, RandomEdges(settings["rate"], "boundary")),
     options={"rate": Option(0.1, "the rate of bns at which as many edges are dropped"), **INHERITED, **CODED},
@@ -46,7 +46,7 @@ BOUNDARY_EDGE = Recipe(
 
 DROP_EDGE = Recipe(
     name="drop-edge",
-    summary="edges of the whole graph dropped at random, as many as bns drops; rows that none reads stay at home",
+    summary="edges of the whole graph dropped at random, as many as bns drops; rows that nobody reads are not sent",
     paper="Rong et al.: DropEdge (ICLR 2020), as in " + _PAPER + ", table 9",
     make=lambda settings: _policy(settings, RandomEdges(settings["rate"], "all")),
     options={"rate": Option(0.1, "the rate of bns at which as many edges are dropped"), **INHERITED, **CODED},

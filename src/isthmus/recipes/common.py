@@ -1,4 +1,4 @@
-"""Options that every recipe has, and what they make of a channel's stages."""
+"""Options that every recipe has, and the stages of channels that they stand for."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ AS_PUBLISHED = "as-published"
 
 CODED = {
     "bits": Option(32, "bits per value on the wire: 32 (as is), 16 = bf16, fp16, 8, 4 or 2", BITS),
-    "bits_gradients": Option("as bits", "the same for gradients, if it shall differ", ("as bits", *BITS)),
+    "bits_gradients": Option("as bits", "the same for gradients, if they should differ", ("as bits", *BITS)),
     "bits_weights": Option(
         32, "the same for the gradients of the weights when workers sum them; 8: rounded at random", BITS[:5]
     ),
     "precision": Option(
         "fp32",
-        "of rows and products in training: fp32, bf16 (sums in fp32), or auto: bf16 where the processor has it",
+        "precision of rows and products in training: fp32, bf16 (sums in fp32), or auto: bf16 where it is fast",
         ("fp32", "bf16", "auto"),
     ),
-    "rounding": Option("nearest", "of coded values: nearest or stochastic", ("nearest", "stochastic")),
-    "feedback": Option(False, "what coding left out of one message is added to the next"),
-    "seed": Option(None, "of the recipe's draws; default: the seed of the run"),
+    "rounding": Option("nearest", "rounding of coded values: nearest or stochastic", ("nearest", "stochastic")),
+    "feedback": Option(False, "add what coding left out of one message to the next"),
+    "seed": Option(None, "seed of the recipe's draws; default: the seed of the run"),
 }
 INHERITED = {
     "savings": Option(
         "inherited",
-        "inherited: all that change nothing (as in exact); as-published: none (as in vanilla)",
+        "exact savings; inherited: all of them (as in exact); as-published: none (as in vanilla)",
         ("inherited", AS_PUBLISHED),
     ),
 }
 CACHED = {
-    "cache": Option("inclusion", "which halo features stay, where not all do", POLICIES),
+    "cache": Option("inclusion", "which halo features to keep, if not all of them", POLICIES),
     "cache_rows": Option(
         -1.0, "halo features that a worker may keep: a number, or a share below 1; -1: all (no cache)"
     ),
@@ -46,7 +46,7 @@ SAMPLERS = ("none", "boundary", "optimal-boundary", "independent", "coupled")
 SAMPLED = {
     "sampler": Option("none", "the graph of a step: whole, or drawn by this sampler", SAMPLERS),
     "rate": Option(1.0, "share of the halo rows (boundary samplers) or neighbours (others) that is kept"),
-    "refresh": Option(20, "steps between refreshes of probabilities that go by the size of rows"),
+    "refresh": Option(20, "steps between refreshes of probabilities that depend on the norms of rows"),
 }
 NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False)
 
@@ -56,7 +56,7 @@ def savings(settings: Settings) -> Savings:
 
 
 def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
-    """The sampler by its name, or None for the whole graph. ``asked_for``: it is there only if somebody named it."""
+    """Return the sampler of that name, or None for the whole graph. ``asked_for``: it is no default of the recipe."""
     name, rate, refresh = settings["sampler"], settings["rate"], settings["refresh"]
     if name == "none" and rate != 1:
         raise InputError(f"nothing is drawn without a sampler: set sampler to one of {', '.join(SAMPLERS[1:])}")
@@ -72,7 +72,7 @@ def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
 
 
 def cache(settings: Settings) -> CachePolicy | None:
-    """The cache of input features, if not all of them may stay."""
+    """Return the cache of input features, if not all of them may stay."""
     rows = settings["cache_rows"]
     if rows < 0 and rows != -1:
         raise InputError(f"cache_rows must be a number of rows, a share below 1, or -1 for all, not {rows:g}")
@@ -82,7 +82,7 @@ def cache(settings: Settings) -> CachePolicy | None:
 
 
 def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The encode and feedback stages of features, and of gradients."""
+    """Return the encode and feedback stages of features, and those of gradients."""
     bits, rounding, feedback = settings["bits"], settings["rounding"], settings["feedback"]
     of_gradients = bits if settings["bits_gradients"] == "as bits" else settings["bits_gradients"]
     codecs = codec(bits, rounding), codec(of_gradients, rounding)

@@ -1,4 +1,4 @@
-"""The default: full-graph training, equal to one process to the last rounding, with every exact saving."""
+"""The default recipe: full-graph training, equal to one process up to rounding, with every exact saving."""
 
 from isthmus.comm import Stages
 from isthmus.local import Policy, Savings

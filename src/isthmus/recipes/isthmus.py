@@ -1,4 +1,4 @@
-"""Our own: the halo rows that matter most, as coded differences, one step old."""
+"""This library's own recipe: the halo rows that matter most, as coded differences, one step old."""
 
 from isthmus.comm import Add, Replace, Stages
 from isthmus.errors import InputError
@@ -15,7 +15,7 @@ def _policy(settings: Settings) -> Policy:
     if settings["delta"] and features["encode"].lossless:
         raise InputError("a difference in full is as long as the row itself: set bits below 32, or delta to false")
     pipelined = {"delay": settings["staleness"]}
-    # Differences against what a reader holds leave no error behind, so features need no feedback of their own.
+    # Differences from what a reader holds leave no error behind, so features need no feedback of their own.
     features["feedback"] = features["feedback"] and not settings["delta"]
     return Policy(
         Savings(),
@@ -45,7 +45,7 @@ ISTHMUS = Recipe(
     make=_policy,
     options={
         "staleness": Option(1, "steps between sending and use; 0 waits for fresh rows"),
-        "sampler": Option("optimal-boundary", "which rows of the halo: see the samplers of exact", SAMPLERS),
+        "sampler": Option("optimal-boundary", "sampler of halo rows: the same choice as in exact", SAMPLERS),
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
         "last_rate": Option(

@@ -28,7 +28,7 @@ def read_options(pairs: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe with options; its label, as it was written, tells it from the others."""
+    """A recipe with options; its label, as it was written, distinguishes it from the others."""
 
     label: str
     recipe: str
@@ -41,7 +41,7 @@ class Entry:
 
 
 def read_entries(text: str) -> list[Entry]:
-    """Entries are separated by commas or semicolons; each is a recipe's name and then ``option=value`` after spaces."""
+    """Read recipes separated by commas or semicolons, each a name followed by ``option=value`` after spaces."""
     entries = [_entry(words) for piece in re.split(r"[,;]", text) if (words := piece.split())]
     if not entries:
         raise InputError('no recipe to compare: write --recipes "vanilla, exact, bns rate=0.1"')
@@ -55,13 +55,15 @@ def read_entries(text: str) -> list[Entry]:
 def _entry(words: Sequence[str]) -> Entry:
     recipe = recipes.find(words[0])
     options = recipe.settings(read_options(words[1:]))
-    recipe.policy(options)  # refused before any work is done
+    recipe.policy(options)  # to refuse it before any work is done
     return Entry(" ".join(words), recipe.name, options)
 
 
 def turns(entries: Sequence[Entry], seeds: int) -> Iterator[tuple[int, Entry]]:
-    """Every entry once with every seed. The order rotates from seed to seed: none is always first, and whatever
-    slows the machine down for a while meets all of them."""
+    """Yield every entry once with every seed, in an order that rotates from seed to seed.
+
+    So none is always first, and whatever slows the machine down for a while affects all of them.
+    """
     for seed in range(seeds):
         first = seed % len(entries)
         for entry in (*entries[first:], *entries[:first]):

@@ -1,4 +1,4 @@
-"""PipeGCN: rows and gradients of an earlier step are used, so that transfers hide behind computing."""
+"""PipeGCN: uses rows and gradients of an earlier step, so that transfers hide behind computation."""
 
 from isthmus.comm import Merge, Replace, Smooth, Stages
 from isthmus.errors import InputError

@@ -1,4 +1,4 @@
-"""Run record → one self-contained HTML page about one or several runs, or about a comparison of recipes."""
+"""Reports: one self-contained HTML page about one or several runs, or about a comparison of recipes."""
 
 from isthmus.report.comparison import Comparison, read_comparison
 from isthmus.report.comparison_page import write_comparison

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines over an axis, bars in groups. They know colours by class name; page.css says which."""
+"""Charts as inline SVG: lines over an axis, bars in groups. Colours are class names, which page.css defines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """Points (x, y) in the order of x; a y of None breaks the line. ``ringed`` is a point to draw attention to."""
+    """A line of points (x, y) in the order of x; a y of None breaks it. ``ringed`` is a point to draw attention to."""
 
     name: str
     colour: str
@@ -37,7 +37,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Bar:
-    """Segments end to end; ``label`` before them, ``figure`` after them."""
+    """A bar of segments end to end; ``label`` before them, ``figure`` after them."""
 
     segments: Sequence[Segment]
     figure: str = ""
@@ -64,7 +64,7 @@ def line_chart(
     may_log: bool = False,
     empty: str = "nothing was recorded",
 ) -> str:
-    """Lines over an axis that begins at 0; the page's script shows the values under the pointer."""
+    """Draw lines over an axis that begins at 0; the page's script shows the values under the pointer."""
     pieces = [[_thin(piece, len(line.points)) for piece in _pieces(line.points)] for line in lines]
     known = [point for line in pieces for piece in line for point in piece]
     if not known:
@@ -77,7 +77,7 @@ def line_chart(
 
 
 def bar_chart(groups: Sequence[Group], title: str, write: Write = count, *, empty: str = "nothing was recorded") -> str:
-    """Horizontal bars on one scale; each segment says its value and share to the pointer."""
+    """Draw horizontal bars on one scale; each segment shows its value and share under the pointer."""
     groups = [Group(group.name, [bar for bar in group.bars if _total(bar)], group.colour) for group in groups]
     groups = [group for group in groups if group.bars]
     if not groups:
@@ -99,19 +99,19 @@ def bar_chart(groups: Sequence[Group], title: str, write: Write = count, *, empt
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """(name, colour) of everything that a chart tells apart by colour."""
+    """Return the legend for (name, colour) of everything that a chart distinguishes by colour."""
     items = (f'<li><i class="swatch {colour}"></i>{escape(name)}</li>' for name, colour in entries)
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
 def heading(name: str, colour: str, top: float) -> str:
-    """A name above what it is about, with a swatch if it has a colour."""
+    """Return a heading inside a chart, with a swatch if it has a colour."""
     swatch = f'<rect class="{colour}" y="{top + 3:g}" width="9" height="9" rx="2"/>' if colour else ""
     return f'{swatch}<text class="name" x="{14 if swatch else 0}" y="{top + 12:g}">{_short(name)}</text>'
 
 
 def nothing(why: str) -> str:
-    """What stands where a chart would be."""
+    """Return the text that replaces a chart without data."""
     return f'<p class="nothing">{escape(why)}</p>'
 
 
@@ -121,7 +121,7 @@ def svg(kind: str, height: float, title: str, body: Sequence[str]) -> str:
 
 
 def _pieces(points: Sequence[tuple[float | None, float | None]]) -> list[list[Point]]:
-    """The stretches of a line between points that have no value."""
+    """Return the stretches of a line between points that have no value."""
     pieces: list[list[Point]] = [[]]
     for x, y in points:
         if x is not None and y is not None:
@@ -132,7 +132,7 @@ def _pieces(points: Sequence[tuple[float | None, float | None]]) -> list[list[Po
 
 
 def _thin(piece: list[Point], of: int) -> list[Point]:
-    """At most its share of MOST_POINTS: the lowest and the highest of each stretch, and both ends."""
+    """Return at most the piece's share of MOST_POINTS: the lowest and the highest of each stretch, and both ends."""
     stretch = -(-2 * of // MOST_POINTS)
     if of <= MOST_POINTS or len(piece) <= 2:
         return piece
@@ -162,7 +162,7 @@ def _line(line: Line, pieces: list[list[Point]], x: Scale, y: Scale, x_text: Wri
     alone = "".join(_dot(*piece[0], 2.5, "alone") for piece in placed if len(piece) == 1)
     known = [point for piece in pieces for point in piece]
     ring = "".join(_dot(x.at(a), y.at(b), 4, "ring") for a, b in known if (a, b) == line.ringed)
-    told = [[round(x.at(a), 1), round(y.at(b), 1), x_text(a), y_text(b)] for a, b in known]  # by the script
+    told = [[round(x.at(a), 1), round(y.at(b), 1), x_text(a), y_text(b)] for a, b in known]  # read by the page's script
     data = escape(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
     about = f'data-name="{escape(line.name)}" data-points="{data}"'
     return f'<g class="line {line.colour}" {about}><path d="{path}"/>{alone}{ring}{_dot(0, 0, 3.5, "at")}</g>'

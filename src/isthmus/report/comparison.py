@@ -13,7 +13,7 @@ from isthmus.report.read import read_object, read_run
 from isthmus.report.runs_table import BASELINE
 from isthmus.report.text import number
 
-SHARE = 0.99  # of the base's best score: the target, if none is given
+SHARE = 0.99  # share of the base's best score that is the target, if none is given
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Comparison:
 
     @cached_property
     def base(self) -> Contender:
-        """What the others are measured against: plain vanilla, else any vanilla, else the first."""
+        """The contender that the others are measured against: plain vanilla, else any vanilla, else the first."""
         plain = [contender for contender in self.contenders if contender.label == BASELINE]
         vanilla = [contender for contender in self.contenders if contender.recipe == BASELINE]
         return [*plain, *vanilla, *self.contenders][0]
 
     @cached_property
     def split(self) -> str:
-        """The nodes whose score is judged while training: those for validation, for test where there are none."""
+        """The nodes whose score is judged while training: validation nodes, or test nodes where there are none."""
         return "val" if any(contender.best("val") for contender in self.contenders) else "test"
 
     @cached_property
     def target(self) -> float | None:
-        """The score to reach; None if no run says one."""
+        """The score to reach; None if no run has a score."""
         if self.given_target is not None:
             return self.given_target
         known = [best for one in (self.base, *self.contenders) if (best := one.best(self.split))]
@@ -51,7 +51,7 @@ class Comparison:
         return {} if self.target is None else contender.seconds_to(self.target, self.split)
 
     def speed_up(self, contender: Contender) -> Spread | None:
-        """Median step time of the base over the contender's, seed by seed."""
+        """Return the median step time of the base divided by the contender's, seed by seed."""
         seconds = {seed: run.step_seconds for seed, run in contender.runs.items()}
         return _ratios({seed: run.step_seconds for seed, run in self.base.runs.items()}, seconds)
 
@@ -59,7 +59,7 @@ class Comparison:
         return _ratios(self.seconds_to_target(self.base), self.seconds_to_target(contender))
 
     def as_dict(self) -> dict[str, Any]:
-        """What `isthmus compare --json` prints."""
+        """Return the object that `isthmus compare --json` prints."""
         names = ("graph", "workers", "link", "measured", "hosts", "seeds")
         return {
             "folder": str(self.folder),
@@ -90,7 +90,7 @@ class Comparison:
 
 
 def read_comparison(folder: Path, target: float | None = None) -> Comparison:
-    """The comparison in a folder that `isthmus compare` has written; runs that are not there yet are left out."""
+    """Return the comparison in a folder that `isthmus compare` has written; runs that are missing are left out."""
     if not (folder / "compare.json").is_file():
         raise InputError(f"{folder} holds no comparison (no compare.json): give the --out of `isthmus compare`")
     asked = read_object(folder / "compare.json")
@@ -108,7 +108,7 @@ def read_comparison(folder: Path, target: float | None = None) -> Comparison:
 
 
 def _ratios(above: dict[int, float | None], below: dict[int, float | None]) -> Spread | None:
-    """above / below, seed by seed: both ran within minutes of each other."""
+    """Return above / below, seed by seed, since runs of one seed are minutes apart."""
     pairs = ((number(above.get(seed)), number(value)) for seed, value in below.items())
     return Spread.of(one / other if one and other else None for one, other in pairs)
 

@@ -1,4 +1,4 @@
-"""The page about a comparison: one row, one colour for each recipe, over all its seeds."""
+"""The page about a comparison: one row and one colour for each recipe, over all its seeds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_comparison(comparison: Comparison, out: Path) -> None:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The whole document."""
+    """Return the whole document."""
     runs = [_named(one) for one in comparison.contenders if one.runs]
     parts = [
         ("What a step costs", steps(comparison)),
@@ -37,7 +37,7 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def lead(asked: dict) -> str:
-    """On what, with what, over which links."""
+    """Return the lead: the graph, the model, the workers and the links."""
     shape = asked["config"]["model"]
     model = f"{shape['model']} of {shape['layers']} × {shape['hidden']}"
     text = f"{model} on {asked['graph']}, {asked['workers']} workers, {asked['config']['steps']} steps, "
@@ -50,7 +50,7 @@ def lead(asked: dict) -> str:
 
 
 def achieved(comparison: Comparison) -> dict[str, list[str]]:
-    """What came out, by column, as text; a column without any figure is left out."""
+    """Return the columns of results, as text; a column without any figure is left out."""
     ones = comparison.contenders
     return _some(
         {
@@ -64,7 +64,7 @@ def achieved(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def costs(comparison: Comparison) -> dict[str, list[str]]:
-    """What it took: a mean step by purpose, bytes, memory, and by how much the wire had more bytes than counted."""
+    """Return the columns of costs: a mean step by purpose, bytes, memory, and bytes on the wire beyond the count."""
     ones = comparison.contenders
     spent = {name: [duration(one.split.get(name)) for one in ones] for name in PURPOSES}
     return _some(
@@ -100,7 +100,7 @@ def table(comparison: Comparison) -> str:
 
 
 def explanation(comparison: Comparison) -> str:
-    """What the columns mean."""
+    """Return the explanation of the columns."""
     text = f"Speed-up: {comparison.base.label} divided by the recipe, seed by seed. ± is the deviation between seeds."
     if comparison.target is not None:
         text += (
@@ -111,7 +111,7 @@ def explanation(comparison: Comparison) -> str:
 
 
 def steps(comparison: Comparison) -> str:
-    """Step time by purpose, bytes by kind."""
+    """Draw step time by purpose, and bytes by kind."""
     ones = list(enumerate(comparison.contenders))
     spent = [
         Group(one.label, [Bar(segments(one.split, TIMES), duration(sum(one.split.values())))], colour(place))
@@ -140,7 +140,7 @@ def steps(comparison: Comparison) -> str:
 
 
 def learning(comparison: Comparison) -> str:
-    """Where the seeds ended; the score by time and by step; the time to the target."""
+    """Draw the final scores of the seeds, the score by time and by step, and the time to the target."""
     ones, judged = list(enumerate(comparison.contenders)), NAMES[comparison.split].capitalize()
     places = [Mark(one.label, colour(place), one.test) for place, one in ones]
     scores = whisker_chart(places, "test scores", score, empty="no run has ended")
@@ -169,7 +169,7 @@ def learning(comparison: Comparison) -> str:
 
 
 def wire(comparison: Comparison) -> str:
-    """With links: what the interfaces of the hosts counted against what the program counted."""
+    """Compare, where there are links, the bytes that the hosts' interfaces counted with those the program counted."""
     rows = [(place, one, one.wire) for place, one in enumerate(comparison.contenders)]
     body = "".join(
         f'<tr><th scope="row">{_name(one, place)}</th>'
@@ -191,7 +191,7 @@ def wire(comparison: Comparison) -> str:
 
 
 def difference(found: tuple[float, float] | None) -> str:
-    """By how much the interfaces counted more than the program."""
+    """Return by how much the interfaces counted more than the program."""
     payload, counted = found or (0.0, 0.0)
     return f"{100 * (payload / counted - 1):+.2f} %" if counted else NONE
 
@@ -199,12 +199,12 @@ def difference(found: tuple[float, float] | None) -> str:
 def times(spread: Spread | None) -> str:
     if spread is None:
         return NONE
-    deviation = f" ± {spread.std:.2f}" if spread.std else ""  # of the base itself there is none
+    deviation = f" ± {spread.std:.2f}" if spread.std else ""  # the base compared with itself has none
     return f"{spread.mean:.2f}{deviation} ×"
 
 
 def to_target(comparison: Comparison, one: Contender) -> str:
-    """The mean over the seeds that reached it, and how many did."""
+    """Return the mean over the seeds that reached the target, and how many did."""
     reached = comparison.seconds_to_target(one)
     spread = Spread.of(reached.values())
     if spread is None:
@@ -214,7 +214,7 @@ def to_target(comparison: Comparison, one: Contender) -> str:
 
 
 def _mean_time(comparison: Comparison, one: Contender) -> float | None:
-    """Of all seeds; None if one of them has not reached the target."""
+    """Return the mean over all seeds; None if one of them has not reached the target."""
     reached = comparison.seconds_to_target(one)
     spread = Spread.of(reached.values())
     return spread.mean if spread and len(spread.values) == len(reached) else None

@@ -1,4 +1,4 @@
-"""One recipe of a comparison: its runs, one for each seed, and what they say together."""
+"""One recipe of a comparison: its runs, one for each seed, and their joint figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.report.text import number
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation (of a sample; None of a single value)."""
+    """The mean and standard deviation of some values (of a sample; None for a single value)."""
 
     mean: float
     std: float | None
@@ -21,7 +21,7 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float | None]) -> Spread | None:
-        """Of the values that are known; None if none is."""
+        """Return the spread of the values that are known; None if none is."""
         known = tuple(value for value in values if value is not None)
         if not known:
             return None
@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Contender:
-    """Runs and failures by seed. Figures are over the runs that ended well."""
+    """A recipe's runs and failures by seed. Figures are over the runs that ended well."""
 
     label: str
     recipe: str
@@ -51,37 +51,37 @@ class Contender:
 
     @property
     def split(self) -> dict[str, float]:
-        """Seconds of a mean step by purpose, over seeds and workers."""
+        """The seconds of a mean step by purpose, over seeds and workers."""
         logs = [worker for run in self.runs.values() for worker in run.workers if worker.steps]
         return {name: _mean(log.seconds[name] / log.steps for log in logs) for name in PURPOSES} if logs else {}
 
     @property
     def bytes_by_kind(self) -> dict[str, float]:
-        """Sent per step by all workers."""
+        """The bytes sent per step by all workers, by kind."""
         known = [run.bytes_by_kind for run in self.runs.values()]
         return {kind: _mean(kinds[kind] for kinds in known) for kind in KINDS} if known else {}
 
     @property
     def wire(self) -> tuple[float, float] | None:
-        """Bytes of all runs between hosts: what their interfaces counted (without headers), what the program did."""
+        """The bytes between hosts in all runs: as interfaces counted them (without headers), and as the program did."""
         known = [(run.noted("link", "payload_bytes"), run.noted("link", "counted_bytes")) for run in self.runs.values()]
         pairs = [(payload, counted) for payload, counted in known if payload is not None and counted is not None]
         return (sum(p for p, _ in pairs), sum(c for _, c in pairs)) if pairs else None
 
     def best(self, split: str) -> Spread | None:
-        """The best score of each run."""
+        """Return the best scores of the runs."""
         curves = ([value for _, _, value in run.curve(split) if value is not None] for run in self.runs.values())
         return Spread.of(max(curve, default=None) for curve in curves)
 
     def seconds_to(self, target: float, split: str) -> dict[int, float | None]:
-        """By seed, the seconds of steps until the score first reached the target; None if it never did."""
+        """Return, by seed, the seconds of steps until the score first reached the target; None if it never did."""
         return {
             seed: next((s for _, s, value in run.curve(split) if value is not None and value >= target), None)
             for seed, run in self.runs.items()
         }
 
     def mean_curve(self, split: str) -> list[tuple[float, float | None, float | None]]:
-        """(step, seconds, score), means over the seeds, at the steps that all of them have evaluated."""
+        """Return (step, seconds, score), means over the seeds, at the steps that all of them have evaluated."""
         curves = [{step: (seconds, value) for step, seconds, value in run.curve(split)} for run in self.runs.values()]
         steps = [step for step in curves[0] if all(step in curve for curve in curves)] if curves else []
         seconds, values = ([_mean_or_none(curve[s][axis] for curve in curves) for s in steps] for axis in (0, 1))

@@ -1,4 +1,4 @@
-"""The page: runs → one HTML file that needs nothing else, no network and no library."""
+"""The page about runs: one HTML file that needs nothing else, no network and no library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isthmus.report.text import count, escape
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The whole document about runs."""
+    """Return the whole document about runs."""
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     parts = (
         ("Learning", sections.learning(runs)),
@@ -32,7 +32,7 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def document(title: str, lead: str, top: str, parts: Sequence[tuple[str, str]]) -> str:
-    """A page with a title, a table on top and (heading, content) parts; `title` is text, all else is HTML."""
+    """Return a page with a title, a table on top and (heading, content) parts; `title` is text, all else is HTML."""
     style, script = (resources.files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     body = "".join(f"<section><h2>{heading}</h2>{content}</section>" for heading, content in parts if content)
     return f"""<!doctype html>
@@ -61,15 +61,15 @@ def document(title: str, lead: str, top: str, parts: Sequence[tuple[str, str]]) 
 
 
 def write(runs: Sequence[Run], out: Path) -> None:
-    """Writes the page about runs."""
+    """Write the page about runs."""
     write_page(page(runs), out)
 
 
 def write_page(text: str, out: Path) -> None:
-    """Whole or not at all."""
+    """Write a page whole or not at all."""
     building = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        building.write_bytes(text.encode("utf-8", "replace"))  # json may hold halves of characters
+        building.write_bytes(text.encode("utf-8", "replace"))  # json may hold unpaired surrogates
         building.replace(out)
     except OSError as error:
         with suppress(OSError):  # where nothing can be written, nothing can be removed either
@@ -79,7 +79,7 @@ def write_page(text: str, out: Path) -> None:
 
 
 def _policy(script: str) -> str:
-    """Nothing is fetched, and no script runs but the page's own, whatever a run folder holds."""
+    """Return a policy by which nothing is fetched and only the page's own script runs, whatever a run folder holds."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 

@@ -1,4 +1,4 @@
-"""Run folder → Run. What is damaged is named with its file and line; what is not there yet is left out."""
+"""Read a run folder. Errors name the damaged file and line; what is not there yet is left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEND = "mend that line or take it out, or copy the run folder again"
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in the given order, each once, under the shortest names that tell them apart."""
+    """Return the runs in the given order, each once, under the shortest names that distinguish them."""
     once = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
     names = [folder.resolve().name for folder in once]
     return [read_run(f, str(f) if names.count(name) > 1 else name) for f, name in zip(once, names, strict=True)]
@@ -48,7 +48,7 @@ def read_run(folder: Path, name: str) -> Run:
 
 
 def _book(folder: Path, config: dict[str, Any]) -> tuple[Book | None, str]:
-    """The book of the parts that the run was trained on, or why there is none."""
+    """Return the book of the parts that the run was trained on, or the reason why there is none."""
     parts = Path(str(config.get("parts", folder / "parts")))
     try:
         if not parts.exists() and (folder / "parts").exists():
@@ -103,7 +103,7 @@ def read_object(file: Path, *kinds: type) -> dict[str, Any]:
 
 
 def _lines(file: Path, kind: type | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a .jsonl file, each with its step; none if it is not there yet."""
+    """Yield the lines of a .jsonl file, each with its step; none if it is not there yet."""
     if not file.is_file():
         return
     with open_regular(file, _MEND) as lines:

@@ -1,4 +1,4 @@
-"""One run as the page sees it: what its folder holds, and the figures that follow from it."""
+"""One run as the page sees it: the content of its folder, and the figures that follow from it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from isthmus.engine.record import KINDS
 from isthmus.partition import Book
 from isthmus.report.text import number
 
-PURPOSES = ("compute", "wait", "sample", "reduce")  # what a step's time is spent on
+PURPOSES = ("compute", "wait", "sample", "reduce")  # the uses of a step's time
 UNSPLIT = "steps, not told apart"
 
-Link = tuple[int | str, str]  # (site, direction)
+Link = tuple[int | str, str]  # (site, pass)
 
 
 def _zeros() -> dict[Any, float]:
@@ -26,14 +26,14 @@ def _zeros() -> dict[Any, float]:
 
 @dataclass
 class WorkerLog:
-    """What one worker wrote down step by step (worker-K.jsonl), added up while it is read."""
+    """The step-by-step log of one worker (worker-K.jsonl), added up while it is read."""
 
     rank: int
     seconds: dict[str, float] = field(default_factory=_zeros)  # by purpose, of all steps
     bytes: dict[Link, float] = field(default_factory=_zeros)  # sent, of all steps
     rows: dict[int, float] = field(default_factory=dict)  # step → rows sent
     age: dict[int, tuple[float, float]] = field(default_factory=dict)  # step → (mean, max), in steps
-    hidden: list[float] = field(default_factory=list)  # of each step: share of the transfers' time without a wait
+    hidden: list[float] = field(default_factory=list)  # per step: the share of transfer time without a wait
 
     @property
     def steps(self) -> int:
@@ -45,13 +45,13 @@ class Run:
     """A run folder. A run that has not ended has no summary; older runs have no worker logs."""
 
     folder: Path
-    name: str  # tells it from the other runs of the page
+    name: str  # distinguishes it from the other runs of the page
     config: dict[str, Any]
     metrics: list[dict[str, Any]]
     summary: dict[str, Any] | None = None
     workers: list[WorkerLog] = field(default_factory=list)
     book: Book | None = None
-    without_book: str = ""  # why there is none
+    without_book: str = ""  # the reason why there is none
 
     @property
     def graph(self) -> str:
@@ -73,14 +73,14 @@ class Run:
         return self.metrics[-1]["step"] if self.metrics else 0
 
     def noted(self, *path: str) -> float | None:
-        """A number of the summary; None where there is no such number."""
+        """Return a number of the summary; None where there is no such number."""
         value: Any = self.summary
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         return number(value)
 
     def curve(self, name: str) -> list[tuple[float, float | None, float | None]]:
-        """(step, seconds of all steps so far, value) of each line of metrics that has ``name``."""
+        """Return (step, seconds of all steps so far, value) for each line of metrics that has ``name``."""
         points, elapsed = [], 0.0
         for line in self.metrics:
             seconds = number(line.get("seconds"))
@@ -105,13 +105,13 @@ class Run:
 
     @property
     def step_seconds(self) -> float | None:
-        """Median length of a step."""
+        """The median length of a step."""
         known = [seconds for line in self.metrics if (seconds := number(line.get("seconds"))) is not None]
         return self.noted("step_seconds", "median") or (statistics.median(known) if known else None)
 
     @cached_property
     def seconds(self) -> dict[str, float]:
-        """Where the time of worker 0 went; of a run that has not ended, what is known so far."""
+        """The seconds of worker 0 by purpose; for a run that has not ended, as far as they are known."""
         if self.summary is not None:
             known = {name: self.noted("seconds", name) or 0.0 for name in (*PURPOSES, "eval")}
             other = (self.noted("seconds", "total") or 0.0) - sum(known.values())
@@ -126,18 +126,18 @@ class Run:
 
     @property
     def resumed(self) -> bool:
-        """Whether the summary, which counts from the last start, leaves steps out that the metrics have."""
+        """Whether the metrics have steps from before the last start, which the summary does not count."""
         counted = sum(self.seconds.get(name, 0.0) for name in PURPOSES)
         return self.summary is not None and 1.05 * counted < self.seconds_of_steps
 
     @property
     def bytes_by_kind(self) -> dict[str, float]:
-        """Sent per step by all workers."""
+        """The bytes sent per step by all workers, by kind."""
         return {kind: self.noted("bytes_per_step", kind) or 0.0 for kind in KINDS} if self.summary is not None else {}
 
     @cached_property
     def bytes_by_link(self) -> dict[Link, float]:
-        """Sent per step by all workers, by site and direction."""
+        """The bytes sent per step by all workers, by site and pass."""
         total: dict[Link, float] = _zeros()
         for worker in self.workers:
             for link, size in worker.bytes.items():
@@ -151,14 +151,14 @@ class Run:
 
     @property
     def hidden(self) -> float | None:
-        """Transfers hidden: share of the time that they were under way in which no worker waited for them."""
+        """The share of transfer time that overlapped with computation, because no worker waited."""
         known = [value for worker in self.workers for value in worker.hidden]
         noted = self.noted("hidden")
         return statistics.fmean(known) if noted is None and known else noted
 
     @cached_property
     def rows_sent(self) -> list[tuple[float, float]]:
-        """(step, rows sent by all workers)."""
+        """The rows sent by all workers, as (step, rows)."""
         total: dict[int, float] = _zeros()
         for worker in self.workers:
             for step, rows in worker.rows.items():
@@ -167,7 +167,7 @@ class Run:
 
     @cached_property
     def ages(self) -> list[tuple[float, float, float]]:
-        """(step, mean age of the halo rows that were read, the oldest), over all workers, in steps."""
+        """The ages of the halo rows that were read, over all workers, as (step, mean, oldest), in steps."""
         steps = sorted({step for worker in self.workers for step in worker.age})
         found = [(step, [worker.age[step] for worker in self.workers if step in worker.age]) for step in steps]
         return [(float(s), statistics.fmean(m for m, _ in ages), max(o for _, o in ages)) for s, ages in found]

@@ -1,4 +1,4 @@
-"""Runs side by side, as numbers: what each achieved and cost, and which options differ."""
+"""Runs side by side, as numbers: the results and costs of each, and the options that differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASELINE = "vanilla"
 
 @dataclass(frozen=True)
 class Option:
-    """One option in every run; None where a run does not have it."""
+    """The values of one option in every run; None where a run does not have it."""
 
     name: str
     values: list[str | None]
@@ -26,18 +26,18 @@ class Option:
 
 
 def base(runs: Sequence[Run]) -> Run:
-    """The run that the others are measured against: the first with the recipe vanilla, else the first."""
+    """Return the run that the others are measured against: the first with the recipe vanilla, else the first."""
     return next((run for run in runs if run.recipe == BASELINE), runs[0])
 
 
 def speed_up(run: Run, against: Run) -> float | None:
-    """Median step time of ``against`` over this run's; None where they trained on different graphs."""
+    """Return the median step time of ``against`` divided by this run's; None if they trained on different graphs."""
     one, other = against.step_seconds, run.step_seconds
     return one / other if one and other and run.graph == against.graph else None
 
 
 def overview(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The page's first table, as `isthmus report --json` prints it."""
+    """Return the page's first table, as `isthmus report --json` prints it."""
     against = base(runs)
     return [
         {
@@ -59,7 +59,7 @@ def overview(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def options(runs: Sequence[Run]) -> list[Option]:
-    """Every option of any run; those that differ come first."""
+    """Return every option of any run; those that differ come first."""
     written = [{name: _text(value) for name, value in flat(run.config).items()} for run in runs]
     names = dict.fromkeys(name for config in written for name in config)
     found = [Option(name, [config.get(name) for config in written]) for name in names]

@@ -1,4 +1,4 @@
-"""From values to places on an axis, and the round values that are written beside it."""
+"""Scales: from values to positions on an axis, and the round values that are written beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 TICKS = 5  # about so many on each axis
-LOG_FROM = 50.0  # values that differ by this factor are told apart on a logarithmic axis only
+LOG_FROM = 50.0  # values that differ by this factor need a logarithmic axis to be told apart
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scale:
         exact: bool = False,
         may_log: bool = False,
     ) -> Scale:
-        """An axis that holds the values.
+        """Return an axis that holds the values.
 
         ``zero``: it holds 0 too; ``exact``: it ends with the last value, not with a round one; ``may_log``: it is
         logarithmic if the values differ by a factor of LOG_FROM or more.
@@ -43,7 +43,7 @@ class Scale:
         if zero:
             low, high = min(low, 0.0), max(high, 0.0)
         if high - low <= 1e-9 * max(abs(low), abs(high)):
-            room = abs(low) / 2 or 1.0  # one value, in the middle
+            room = abs(low) / 2 or 1.0  # a single value, in the middle
             low, high = low - room, high + room
         step = _round_step((high - low) / TICKS)
         if not exact:
@@ -56,7 +56,7 @@ class Scale:
         return self.start + (self.end - self.start) * (place - low) / (high - low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """(value, text) of about TICKS round values."""
+        """Return (value, text) of about TICKS round values."""
         if self.log:
             return [(value, f"{value:g}") for value in self._log_ticks()]
         step = self.step
@@ -76,6 +76,6 @@ class Scale:
 
 
 def _round_step(step: float) -> float:
-    """The next of … 0.5, 1, 2, 5, 10 … that is not below."""
+    """Return the smallest of … 0.5, 1, 2, 5, 10 … that is not below ``step``."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= step * (1 - 1e-9))

@@ -16,7 +16,7 @@ _DIRECTIONS = ("forward", "backward", "reduce")
 
 
 def learning(runs: Sequence[Run]) -> str:
-    """Loss and validation score, against steps and against the seconds that those steps took."""
+    """Draw loss and validation score, against steps and against the seconds that those steps took."""
     metrics = {run.metric for run in runs if run.metric}
     judged = f"Validation {metrics.pop() if len(metrics) == 1 else 'score'}"
     figures = []
@@ -38,7 +38,7 @@ def learning(runs: Sequence[Run]) -> str:
 
 
 def times(runs: Sequence[Run]) -> str:
-    """Seconds by purpose: of the run on worker 0, and of a mean step on each worker."""
+    """Draw seconds by purpose: of the run on worker 0, and of a mean step on each worker."""
     spent = [by for run in runs for by in (run.seconds, *(worker.seconds for worker in run.workers))]
     names = [name for name in TIMES if any(by.get(name) for by in spent)]
     resumed = [run.name for run in runs if run.resumed]
@@ -59,7 +59,7 @@ def times(runs: Sequence[Run]) -> str:
 
 
 def traffic(runs: Sequence[Run]) -> str:
-    """Bytes of a mean step, all workers together: by what they are, and by site and direction."""
+    """Draw the bytes of a mean step, all workers together: by kind, and by site and pass."""
     by_kind = [
         Group(run.name, [Bar(segments(kinds, KINDS), size(sum(kinds.values())))], colour(place))
         for place, run in enumerate(runs)
@@ -93,7 +93,7 @@ def traffic(runs: Sequence[Run]) -> str:
 
 
 def rows(runs: Sequence[Run]) -> str:
-    """Rows sent and the age of the rows that were read; nothing where all is fresh and each step sends the same."""
+    """Draw rows sent and the age of the rows read; nothing where all are fresh and each step sends the same."""
     if not any(run.stale or _changes(run) for run in runs):
         return ""
     sent = [Line(run.name, colour(place), run.rows_sent) for place, run in enumerate(runs)]
@@ -108,7 +108,7 @@ def rows(runs: Sequence[Run]) -> str:
 
 
 def partition(runs: Sequence[Run]) -> str:
-    """Nodes, halo and cut of each part; runs on the same parts share a picture."""
+    """Draw nodes, halo and cut of each part; runs on the same parts share a picture."""
     books: dict[str, tuple[Book, list[str]]] = {}
     missing = []
     for run in runs:
@@ -133,7 +133,7 @@ def note_of(text: str) -> str:
 
 
 def shade(names: Sequence[str], name: str) -> str:
-    """The class of one of several named things that are no runs."""
+    """Return the class of one of several named things other than runs."""
     return f"s{names.index(name)}"
 
 
@@ -148,7 +148,7 @@ def _curve(run: Run, place: int, name: str, axis: int) -> Line:
 
 
 def _logged(chart: str, runs: Sequence[Run]) -> str:
-    """A chart made of worker logs, and which runs have none."""
+    """Return a chart made of worker logs, with a note on the runs that have none."""
     without = [run.name for run in runs if not run.workers]
     if len(without) == len(runs):
         return nothing("not known: no worker-K.jsonl in the run folder")
@@ -164,7 +164,7 @@ def _step(x: float | None) -> str:
 
 
 def _in_order(link: Link) -> tuple:
-    """Sites as a forward pass meets them, then those with names; forward before backward."""
+    """Return the sort key of a link: sites in the order of a forward pass, then named ones; forward before backward."""
     site, direction = link
     return isinstance(site, str), site, _DIRECTIONS.index(direction) if direction in _DIRECTIONS else 9, direction
 
@@ -180,7 +180,7 @@ def _worker_bar(worker: WorkerLog) -> Bar:
 
 
 def _changes(run: Run) -> bool:
-    """Whether steps differ in what they send; the first does always, it may send what is sent once per run."""
+    """Return whether steps send different numbers of rows; the first does not count, it may send fixed rows."""
     sent = [rows for _, rows in run.rows_sent[1:]]
     return bool(sent) and max(sent) > 1.001 * min(sent)
 

@@ -13,12 +13,12 @@ _MARK = '<span class="mark" title="differs between the runs">≠</span>'
 
 
 def colour(place: int) -> str:
-    """The class of the run at this place: six colours, then the same in another stroke."""
+    """Return the class of the run at this place: six colours, then the same in another stroke."""
     return f"run r{place % 6}" + (f" again{place // 6 % 3}" if place >= 6 else "")
 
 
 def glance(runs: Sequence[Run]) -> str:
-    """One row per run. A column that no run has anything for is left out."""
+    """Return a table with one row per run; columns that no run has anything for are left out."""
     rows, against = overview(runs), base(runs)
     metrics = list(dict.fromkeys(row["test"]["metric"] for row in rows if row["test"]["metric"])) or ["score"]
     columns = {
@@ -58,7 +58,7 @@ def run_name(run: Run, place: int) -> str:
 
 
 def options_of(runs: Sequence[Run]) -> str:
-    """Options that differ, marked, in a table with a column per run; under it those that all runs share."""
+    """Return a table of the options that differ, marked, with a column per run; under it those that all runs share."""
     found = options(runs)
     differing = [option for option in found if option.differs]
     same = "".join(

@@ -1,4 +1,4 @@
-"""How values are written on the page: numbers that a person can read, and nothing that a browser could run."""
+"""Values as text on the page: readable for people, and harmless in a browser."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ NONE = "–"
 
 
 def escape(value: Any) -> str:
-    """Text for HTML, inside an element or a quoted attribute."""
+    """Return text for HTML, inside an element or a quoted attribute."""
     return html.escape(str(value), quote=True)
 
 
 def number(value: Any) -> float | None:
-    """A value of a json file as a finite number; None if it is anything else."""
+    """Return a value of a json file as a finite number; None if it is anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         value = float(value)
     except OverflowError:  # an integer of hundreds of digits
         return None
-    return value if math.isfinite(value) and abs(value) < 1e300 else None  # differences stay finite too
+    return value if math.isfinite(value) and abs(value) < 1e300 else None  # so that differences stay finite
 
 
 def count(value: float | None) -> str:
@@ -44,7 +44,7 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, three digits of them: 850 µs, 16.6 ms, 1.43 s, 12.5 min, 3.2 h."""
+    """Return seconds with three digits: 850 µs, 16.6 ms, 1.43 s, 12.5 min, 3.2 h."""
     if seconds is None:
         return NONE
     if seconds == 0:
@@ -60,7 +60,7 @@ def _three_digits(value: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """A figure of which nothing is known: as many digits as it takes to tell it from its neighbours."""
+    """Return a number of unknown kind, with as many digits as it takes to tell it from its neighbours."""
     value = number(value)
     if value is None:
         return NONE

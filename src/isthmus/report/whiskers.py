@@ -1,4 +1,4 @@
-"""A chart of means and deviations: where several seeds ended, each as a dot, with mean and whiskers."""
+"""A chart of means and deviations: the results of several seeds, each as a dot, with mean and whiskers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT, RIGHT, ROW, AXIS = 18, FIGURE + 34, 38, 20
 
 @dataclass(frozen=True)
 class Mark:
-    """A spread under its name."""
+    """A spread with its name and colour."""
 
     name: str
     colour: str
@@ -23,7 +23,7 @@ class Mark:
 
 
 def whisker_chart(places: Sequence[Mark], title: str, write: Write, *, empty: str) -> str:
-    """A row for each place; all on one axis, which holds every value and every mean ± deviation, but not 0."""
+    """Draw a row for each mark, on one axis that holds every value and every mean ± deviation, but not 0."""
     known = [(place, place.spread) for place in places if place.spread is not None]
     if not known:
         return nothing(empty)
@@ -55,7 +55,7 @@ def _row(place: Mark, spread: Spread, ends: tuple[float, float], x: Scale, top: 
 
 
 def plus_minus(spread: Spread | None, write: Write) -> str:
-    """0.6512 ± 0.0021"""
+    """Return mean ± deviation as text: 0.6512 ± 0.0021."""
     if spread is None or spread.std is None:
         return write(None if spread is None else spread.mean)
     return f"{write(spread.mean)} ± {write(spread.std)}"

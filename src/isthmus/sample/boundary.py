@@ -18,10 +18,11 @@ _SALT = 0xB45  # keeps these draws apart from others of the same step
 
 @dataclass(frozen=True)
 class Boundary:
-    """Of the m rows that a reader has from an owner, s are drawn without replacement and count m/s times (`weight`).
+    """A sampler of boundary rows: s of the m rows that a reader has from an owner, each counted m/s times (`weight`).
 
-    s is p·m rounded down, or up with the probability of its fraction, so that small boundaries are not lost for ever;
-    ``size="as-published"`` always rounds down. Both ends of a link draw the same rows, and no ids travel.
+    Rows are drawn without replacement. s is p·m rounded down, or up with the probability of its fraction, so that small
+    boundaries are not left out for ever; ``size="as-published"`` always rounds down. Both ends of a link draw the same
+    rows, so no ids travel.
     """
 
     rate: float = 0.1
@@ -35,7 +36,7 @@ class Boundary:
             raise InputError(f"unknown sample_size {self.size!r}: use unbiased or as-published")
 
     def rows(self, seed: int, step: int, owner: int, reader: int, count: int) -> Tensor:
-        """The drawn rows, int32 and ascending, of the ``count`` rows that `reader` has from `owner`."""
+        """Return the drawn ones, int32 and ascending, of the ``count`` rows that `reader` has from `owner`."""
         key = kernels.stream(seed, step, _SALT, owner, reader)
         exact = self.rate * count
         size = int(exact)
@@ -44,9 +45,9 @@ class Boundary:
         return kernels.draw_rows(key, count, size)
 
     def weight(self, count: int, size: int) -> float:
-        """What each of ``size`` drawn rows of ``count`` counts: the inverse of the share drawn.
+        """Return the factor of each of ``size`` rows drawn from ``count``: the inverse of the share drawn.
 
-        A link of less than one row on average mostly draws none: there it is the inverse of the probability.
+        A link that draws less than one row on average mostly draws none, so there it is the inverse of the probability.
         """
         if not size:
             return 0.0

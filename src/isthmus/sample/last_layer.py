@@ -1,4 +1,4 @@
-"""A share of the inner neighbours, for the rows that are read: the layer before has fewer rows to make."""
+"""Sample the inner neighbours of the rows that the loss reads, so that the layer before computes fewer rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.drawn import Pattern
 
 _SALT = 0x7A1
-FEW_NEEDED = 0.25  # of all rows; more of them have nearly all rows for neighbours, however few each
+FEW_NEEDED = 0.25  # share of all rows; more rows than that have nearly all rows as neighbours, even after sampling
 
 
 @dataclass(frozen=True)
 class LastLayer:
-    r"""Edge (i ← j) from an inner node to a row that is read is kept with probability p_ij and counts 1/p_ij times.
+    r"""A sampler of inner edges to needed rows: edge (i ← j) is kept with probability p_ij and counts 1/p_ij times.
 
     .. math:: p_{ij} = \min(1, c_i \|y_j\|), \qquad \sum_j p_{ij} = \max(rate \cdot |N_i|, \min(|N_i|, least))
 
-    with N_i the inner neighbours of i. Until sizes are known, p is the same for all of them. The edges of a node share
-    one random number: Z_i varies as if each had its own (the neighbours of i are independent still), but the row j has
-    to be made with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
+    with N_i the inner neighbours of i. Until norms of rows are known, p is the same for all of them. All edges of a
+    source node share one random number: the variance of Z_i stays the same (the neighbours of i are still independent),
+    but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
     """
 
     rate: float = 0.1
@@ -39,7 +39,7 @@ class LastLayer:
             raise InputError(f"least counts neighbours: it must be at least 0, not {self.least}")
 
     def draw(self, context: DrawContext, inner: Csr, rows: Tensor, step: int, row_norms: RowNorms | None) -> Pattern:
-        """Of the edges ``inner`` [m, n] to the rows (int64 [m]) those that are kept at a step."""
+        """Return those of the edges ``inner`` [m, n] to the rows (int64 [m]) that are kept at a step."""
         level, value = self._levels(inner, row_norms)
         key, nodes = kernels.stream(context.seed, step, _SALT), context.whole.nodes
         kept, weight, _ = kernels.draw_weighted(
@@ -48,7 +48,7 @@ class LastLayer:
         return Pattern(kept, weight)
 
     def _levels(self, inner: Csr, row_norms: RowNorms | None) -> tuple[Tensor, Tensor]:
-        """c [m] and ‖y‖ [n]."""
+        """Return c [m] and ‖y‖ [n] of the equation above."""
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
         value = torch.ones(inner.num_cols, dtype=torch.float64)

@@ -20,7 +20,7 @@ _SALT = 0x95C
 
 @dataclass(frozen=True)
 class Levels:
-    """p_ij = min(1, level_i · value_j): the probabilities of all edges, as one number per target and one per source."""
+    """The probabilities p_ij = min(1, level_i · value_j) of all edges, as one number per target and one per source."""
 
     level: Tensor  # float64 [n]
     inner: Tensor  # float64 [n], values
@@ -28,7 +28,7 @@ class Levels:
 
 
 class KeptEdges(NamedTuple):
-    """The edges of a drawn graph, as `DrawContext.with_edges` takes them."""
+    """The edges that a worker keeps, in the form that `DrawContext.with_edges` takes."""
 
     halo: BothWays
     inner: BothWays
@@ -37,14 +37,14 @@ class KeptEdges(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighbours:
-    r"""Edge (i ← j) is kept with probability p_ij and counts 1/p_ij times; the self loop always stays.
+    r"""A sampler of edges: (i ← j) is kept with probability p_ij and counts 1/p_ij times; self loops always stay.
 
-    .. math:: p_{ij} = \min(1, c_i \sqrt{a_j}\, \|y_{ij}\|), \qquad \sum_j p_{ij} = ε |N_i|
+    .. math:: p_{ij} = \min(1, c_i \sqrt{a_j}\, \|y_{ij}\|), \qquad \sum_j p_{ij} = ε |N_i
 
-    (eq. 19) with a = ``inner_weight`` for inner and 1 for halo neighbours. Until sizes are known, p = ε.
+    (eq. 19) with a = ``inner_weight`` for inner and 1 for halo neighbours. Until norms of rows are known, p = ε.
 
-    ``least``: nobody reads fewer, unless he has fewer neighbours: Σ_j p_ij = max(ε |N_i|, min(|N_i|, least)).
-    In the paper's graphs a tenth of the neighbours is many; in a graph where half of the nodes have ten, it is one.
+    ``least``: no node reads fewer neighbours, unless it has fewer: Σ_j p_ij = max(ε |N_i|, min(|N_i|, least)). In the
+    paper's graphs a tenth of the neighbours is many; in a graph where half of the nodes have ten, it is one.
 
     ``coupled``: all edges of a halo node share one random number, so that they are kept together as far as their
     probabilities allow. Every p_ij and the variance of every Z_i stay the same (a node's neighbours are still
@@ -73,7 +73,7 @@ class Neighbours:
             raise InputError(f"unknown estimator {self.estimator!r}: use horvitz-thompson or self-normalised")
 
     def levels(self, whole: Shard, row_norms: RowNorms | None) -> Levels:
-        """Water-filled probabilities."""
+        """Return the probabilities of all edges by water-filling, from the norms of rows that are known."""
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
         if row_norms is None or not row_norms.inner:
@@ -97,7 +97,7 @@ class Neighbours:
         return self.finish(context, prepared, self.ask(context, step, prepared))
 
     def prepare(self, context: DrawContext, step: int, row_norms: RowNorms | None) -> KeptEdges:
-        """The edges that this worker keeps."""
+        """Draw the edges that this worker keeps."""
         whole, levels = context.whole, self.levels(context.whole, row_norms)
         asked: dict[str, Any] = {"dtype": context.dtype, "with_edges": whole.edge_attributes is not None}
         key = kernels.stream(context.seed, step, _SALT)
@@ -120,13 +120,13 @@ class Neighbours:
         return KeptEdges(halo_edges.both_ways(), inner_edges.both_ways(), attributes)
 
     def ask(self, context: DrawContext, step: int, prepared: KeptEdges) -> ReadRequest:
-        """The owners hear which rows are read."""
+        """Tell the owners which of their rows are read, without waiting."""
         return context.ask(prepared.halo.edges.csr, step)
 
     def finish(self, context: DrawContext, prepared: KeptEdges, asked: ReadRequest) -> Shard:
         return context.with_edges(asked, *prepared)
 
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
-        """The probability that a halo node is read at all, float64 [h] (sec. V-B)."""
+        """Return the probability that each halo node is read at all, float64 [h] (sec. V-B)."""
         levels = self.levels(context.whole, row_norms)
         return kernels.inclusion(context.whole.halo_out, levels.level, levels.halo, self.coupled)

@@ -1,4 +1,4 @@
-"""Optimal boundary sampling: all inner edges, and the halo nodes that reduce the variance most for the rows fetched."""
+"""Optimal boundary sampling: all inner edges, and the halo nodes that reduce the variance most per row fetched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SALT = 0x0B5
 
 @dataclass(frozen=True)
 class Probabilities:
-    """Probabilities of my halo nodes, and those that the readers of my boundary rows have for them; float32."""
+    """The probabilities of my halo nodes, and those that readers use for my boundary rows; float32."""
 
     halo: list[Tensor]  # per owner
     boundary: list[Tensor]  # per reader
@@ -28,12 +28,12 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class OptimalBoundary:
-    r"""Halo node j is kept with probability q_j and counts 1/q_j times.
+    r"""A sampler of halo nodes: node j is kept with probability q_j and counts 1/q_j times.
 
     .. math:: q_j = \min\Bigl(1, c \sqrt{\textstyle\sum_i P_{ij}^2}\; \|H_j W\|\Bigr), \qquad \sum_j q_j = rate · h
 
-    That minimises Σ_i Var Z_i for the expected number of rows fetched. Readers tell owners their q when sizes are
-    refreshed; after that both ends draw the same rows, and no ids travel. Until sizes are known, q = rate.
+    This minimises Σ_i Var Z_i for the expected number of rows fetched. Readers tell owners their q whenever the norms
+    of rows are refreshed; after that both ends draw the same rows, so no ids travel. Until norms are known, q = rate.
     """
 
     rate: float = 0.1
@@ -60,7 +60,7 @@ class OptimalBoundary:
         return torch.cat(self.plan(context, row_norms).halo).double()
 
     def plan(self, context: DrawContext, row_norms: RowNorms | None) -> Probabilities:
-        """The probabilities that follow from the sizes, at both ends of every link."""
+        """Return the probabilities that follow from the norms of rows, at both ends of every link."""
         links = context.whole.links
         if row_norms is None or not row_norms.halo:
             uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32)  # noqa: E731
@@ -75,7 +75,7 @@ class OptimalBoundary:
         return row_norms.plans[self]
 
     def probabilities(self, whole: Shard, row_norms: RowNorms) -> Tensor:
-        """q of every halo node, float64 [h]."""
+        """Return q of every halo node, float64 [h]."""
         square = torch.zeros(whole.num_halo, dtype=torch.float64)
         for name, size in row_norms.halo.items():
             target = whole.norm(name, torch.float64).target
@@ -88,7 +88,7 @@ class OptimalBoundary:
         return (level * value).clamp_max(1.0)
 
     def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
-        """Which of these nodes the reader draws, int32."""
+        """Return which of these nodes the reader draws, int32."""
         key = kernels.stream(seed, step, _SALT, reader)
         one_row = Csr(torch.tensor([0, len(ids)]), torch.arange(len(ids), dtype=torch.int32), len(ids))
         kept = kernels.draw_edges(key, one_row, torch.zeros(1, dtype=torch.int64), ids, q.contiguous(), False)

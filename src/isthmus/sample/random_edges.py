@@ -1,4 +1,4 @@
-"""The baselines of BNS-GCN's table 9: edges are dropped instead of boundary nodes."""
+"""Samplers that drop edges instead of boundary nodes: the baselines of BNS-GCN's table 9."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SALT = 0xED6E
 
 @dataclass(frozen=True)
 class RandomEdges:
-    """Each edge that may be dropped is kept with one probability, and counts its inverse.
+    """A sampler of edges: all that may be dropped are kept with the same probability, and count its inverse.
 
-    As many edges are dropped, on average, as boundary-node sampling drops at ``rate``: of E_cut edges between parts,
-    (1 − rate) E_cut. ``among="boundary"`` takes them from the edges between parts (Boundary Edge Sampling),
-    ``among="all"`` from all E edges (DropEdge). The two directions of an undirected edge share their fate.
+    On average as many edges are dropped as boundary-node sampling drops at ``rate``: (1 − rate) E_cut of the E_cut
+    edges between parts. ``among="boundary"`` takes them from the edges between parts (Boundary Edge Sampling),
+    ``among="all"`` from all E edges (DropEdge). The two directions of an undirected edge are kept or dropped together.
     """
 
     rate: float = 0.1
@@ -36,7 +36,7 @@ class RandomEdges:
             raise InputError(f"rate is the share of edges kept: it must be above 0 and at most 1, not {self.rate}")
 
     def kept(self, cut: int, edges: int) -> float:
-        """The probability that an edge stays, in a graph of that many edges between parts and in all."""
+        """Return the probability that an edge stays, in a graph of ``edges`` edges, ``cut`` of them between parts."""
         return self.rate if self.among == "boundary" else 1 - (1 - self.rate) * cut / max(edges, 1)
 
     def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard:

@@ -1,4 +1,4 @@
-"""How large the rows are that a graph aggregates: what variance-reducing samplers go by.
+"""Norms of the rows that a graph aggregates, by which variance-reducing samplers choose.
 
 ‖y_ij‖² = P_ij² Σ_l ‖H_j^l W^{l+1}‖² (PSC-GCN eq. 16): one number per node times P_ij. Owners measure it in a forward
 pass every few steps, and tell the readers of their boundary rows.
@@ -15,36 +15,36 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import FORWARD, Links, Transport, Where
 
-SMALLEST = 1e-3  # of the largest: a row that has grown since it was measured must still have a chance
+SMALLEST = 1e-3  # share of the largest norm: a row that has grown since it was measured must still have a chance
 
 
 @dataclass
 class RowNorms:
-    """Known from step ``since`` on; per norm of aggregation Σ_l (source_j ‖H_j^l W^{l+1}‖)², float64 [n] and [h]."""
+    """Squared norms of rows, Σ_l (source_j ‖H_j^l W^{l+1}‖)² per aggregation norm, known from step ``since`` on."""
 
     since: int
-    inner: dict[str, Tensor]
-    halo: dict[str, Tensor]
+    inner: dict[str, Tensor]  # float64 [n], by norm of aggregation
+    halo: dict[str, Tensor]  # float64 [h]
     plans: dict[Any, Any] = field(default_factory=dict)
-    """What samplers have derived from these sizes."""
+    """The plans that samplers have derived from these norms, by sampler."""
 
 
 class NormRecorder:
-    """Collects the squares of one forward pass."""
+    """A recorder of the squared norms of rows in one forward pass."""
 
     def __init__(self, step: int):
         self.step = step
         self.squares: dict[str, Tensor] = {}
 
     def record(self, x: Tensor, through: Tensor | None, norm: str, source: Tensor | None) -> None:
-        """Rows x [n, F] are aggregated under `norm`, and multiplied by ``through`` [out, F] then."""
+        """Add the norms of rows x [n, F] that are aggregated under `norm`, then multiplied by ``through`` [out, F]."""
         rows = x.detach() if through is None else x.detach().to(through.dtype) @ through.detach().t()
         size = torch.linalg.vector_norm(rows, dim=1, dtype=kernels.sum_dtype(rows.dtype)).double()
         size = (size if source is None else size * source.double()).square()
         self.squares[norm] = self.squares[norm] + size if norm in self.squares else size
 
     def share(self, links: Links, transport: Transport) -> RowNorms:
-        """The sizes of my nodes and, from their owners, of my halo nodes. Every worker calls it at the same time."""
+        """Return the norms of my rows and, from their owners, of my halo rows; every worker calls it at once."""
         names = sorted(self.squares)
         if not names:
             return RowNorms(self.step + 1, {}, {})

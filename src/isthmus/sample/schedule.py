@@ -1,4 +1,4 @@
-"""The graphs of a run, step by step: drawn when they are needed, from what is known by then."""
+"""The schedule of drawn graphs: draws each step's graph when it is needed, from what is known by then."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from isthmus.shard.shard import Shard
 
 
 class Sampler(Protocol):
-    """Draws the graph of a step: a function of (seed, step, sizes) alone. Every worker draws at the same time."""
+    """A rule that draws a step's graph from (seed, step, norms of rows) alone. Every worker draws at the same time."""
 
     @property
     def refresh(self) -> int:
-        """Steps between measurements of the sizes of rows; 0: it does not go by them."""
+        """Steps between measurements of the norms of rows; 0: the sampler does not use them."""
 
     def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard: ...
 
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
-        """The probability that a halo node is read at all, float64 [h]."""
+        """Return the probability that each halo node is read at all, float64 [h]."""
 
 
 @runtime_checkable
 class InParts(Protocol):
-    """A sampler whose draw is long, and needs the other workers only at its end."""
+    """A sampler whose draw takes long, and needs the other workers only at its end."""
 
     def prepare(self, context: DrawContext, step: int, row_norms: RowNorms | None) -> Any:
-        """What this worker can draw alone, in any thread."""
+        """Draw what this worker can draw alone, in any thread."""
 
     def ask(self, context: DrawContext, step: int, prepared: Any) -> Any:
-        """Tells the others what they must know, and does not wait. Every worker asks at the same time."""
+        """Tell the other workers what they must know, without waiting. Every worker asks at the same time."""
 
     def finish(self, context: DrawContext, prepared: Any, asked: Any) -> Shard:
-        """The graph, when the others have told."""
+        """Return the graph, once the others' messages have arrived."""
 
 
 class Schedule:
-    """Draws a graph ``delay`` steps before it is used, and keeps it until then.
+    """The graphs of a run: each is drawn ``delay`` steps before it is used, and kept until then.
 
-    Of the one that is wanted next, a thread draws what it can beside the computing; at the end of a step the workers
-    tell each other of it, so that nobody waits for that when the next step begins.
+    A thread prepares the next graph during the step; at the end of a step the workers tell each other what they drew,
+    so that nobody waits for that when the next step begins.
     """
 
     def __init__(self, sampler: Sampler | None, context: DrawContext, delay: int):
         self.sampler, self.context, self.delay = sampler, context, delay
-        self.ahead: dict[int, Future] = {}  # by step: what is being prepared for its graph
-        self.asked: dict[int, tuple[Any, Any]] = {}  # by step: what was prepared, and what the others were told
-        self.thread: ThreadPoolExecutor | None = None  # of one thread, which prepares
+        self.ahead: dict[int, Future] = {}  # by step: graphs being prepared
+        self.asked: dict[int, tuple[Any, Any]] = {}  # by step: what was prepared, and the request sent to the others
+        self.thread: ThreadPoolExecutor | None = None  # a single thread, which prepares graphs
         self.known: list[RowNorms] = []  # oldest first; those that a graph may still be drawn from
         self._graphs: dict[int, Shard] = {}
         self._recorder: NormRecorder | None = None
-        self._begun = -1  # the last step that did
+        self._begun = -1  # the last step that has begun
 
     def begin(self, step: int) -> None:
-        """Training step `step` begins: what the last one measured becomes known, old graphs are forgotten."""
+        """Begin training step `step`: take up the norms that the last step measured, and forget old graphs."""
         if self.sampler is None or step == self._begun:
             return
         self._begun = step
@@ -70,7 +70,7 @@ class Schedule:
         self._prepare(step)
 
     def at(self, step: int) -> Shard:
-        """The graph of a step."""
+        """Return the graph of a step; draw it if that has not been done."""
         if self.sampler is None:
             return self.context.whole
         if step not in self._graphs:
@@ -80,7 +80,7 @@ class Schedule:
         return self._graphs[step]
 
     def ask(self, step: int) -> None:
-        """Training step `step` is nearly over: the others are told of the graph that the next one will ask for."""
+        """Tell the others, near the end of training step `step`, of the graph that the next step will ask for."""
         wanted = step + self.delay + 1
         if wanted in self.ahead and isinstance(self.sampler, InParts):
             prepared = self.ahead.pop(wanted).result(self.context.transport.timeout)
@@ -88,22 +88,22 @@ class Schedule:
 
     @property
     def latest(self) -> RowNorms | None:
-        """What is known of the sizes of rows."""
+        """The norms of rows that were measured last, if any."""
         return self.known[-1] if self.known else None
 
     @property
     def recording(self) -> bool:
-        """Whether this step measures the sizes of rows."""
+        """Whether this step measures the norms of rows."""
         return self._recorder is not None
 
     def record(self, x: Tensor, through: Tensor | None, norm: str) -> None:
-        """Rows pass that will be aggregated."""
+        """Record the norms of rows about to be aggregated, if this step measures them."""
         if self._recorder is not None:
             self._recorder.record(x, through, norm, self.context.whole.norm(norm, self.context.dtype).source)
 
     def state(self) -> dict[str, Tensor]:
         """Return the norms that graphs may still be drawn from, by name."""
-        if self._recorder is not None and self._recorder.squares:  # else its step has begun, and no more
+        if self._recorder is not None and self._recorder.squares:  # without any, its step has only begun
             self._learn()
         state = {}
         for k, row_norms in enumerate(self.known):
@@ -126,18 +126,18 @@ class Schedule:
             self.known.append(RowNorms(int(state[f"{mine}since"]), **sides))
 
     def _learn(self) -> None:
-        """What was measured in the last step is shared."""
+        """Share the norms measured in the last step with the other workers."""
         if self._recorder is not None:
             row_norms = self._recorder.share(self.context.whole.links, self.context.transport)
             self._recorder = None
             self.known.append(row_norms)
-            # A graph is drawn from what was known `delay` steps before its use; and one that was used `delay` steps
-            # ago is drawn again if the run is resumed now, for gradients that are still under way.
+            # A graph is drawn from what was known `delay` steps before its use. If the run is resumed now, a graph used
+            # `delay` steps ago is drawn again, for gradients that are still under way.
             needed = [at for at, other in enumerate(self.known) if other.since < row_norms.since - 2 * self.delay]
             self.known = self.known[needed[-1] if needed else 0 :]
 
     def _prepare(self, step: int) -> None:
-        """Begins what the next step will ask for; not if it goes by what this one measures."""
+        """Start preparing the graph that the next step will ask for, unless it depends on what this step measures."""
         if isinstance(self.sampler, InParts) and self._recorder is None:
             wanted, threads = step + self.delay + 1, torch.get_num_threads()
             about = (self.context, wanted, self.row_norms(wanted))
@@ -146,24 +146,24 @@ class Schedule:
             self.ahead[wanted] = self.thread.submit(self.sampler.prepare, *about)
 
     def _draw(self, sampler: Sampler, step: int) -> Shard:
-        self.ask(step - self.delay - 1)  # if that step was not brought to its end
+        self.ask(step - self.delay - 1)  # in case that step did not reach its end
         if step not in self.asked or not isinstance(sampler, InParts):
             return sampler.draw(self.context, step, self.row_norms(step))
         return sampler.finish(self.context, *self.asked.pop(step))
 
     def drain(self) -> None:
-        """Nothing is being drawn, and nobody is being told, after this."""
+        """Finish all draws and requests that are under way."""
         for step in list(self.asked):
             self.at(step)
         self.close()
 
     def close(self) -> None:
-        """Ends the thread that prepares, and asks nothing of the others: they may be gone."""
+        """End the thread that prepares graphs, without a word to the other workers: they may be gone."""
         if self.thread is not None:
             self.thread.shutdown(cancel_futures=True)
         self.ahead, self.thread = {}, None
 
     def row_norms(self, step: int) -> RowNorms | None:
-        """What the graph of a step is drawn from."""
+        """Return the norms that the graph of a step is drawn from."""
         by_then = [row_norms for row_norms in self.known if row_norms.since <= max(step - self.delay, 0)]
         return by_then[-1] if by_then else None

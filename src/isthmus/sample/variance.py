@@ -1,6 +1,6 @@
-r"""How far drawn aggregations scatter around the whole one, for the rows that they fetch: measured, and by theory.
+r"""Measure the variance of sampled aggregations around the whole one, against the rows they fetch, and by theory.
 
-With Z = P X and Z̃ the same of a drawn graph, the *variance* of a sampler is the relative error of one draw,
+With Z = P X on the whole graph and Z̃ on a drawn one, the *variance* of a sampler is the relative error of one draw,
 
 .. math:: \sum_i E\|\tilde Z_i - Z_i\|^2 \,/\, \sum_i \|Z_i\|^2
 
@@ -43,7 +43,7 @@ PAIRS = {"coupled_to_independent": ("coupled", "independent"), "optimal_to_bound
 
 @dataclass(frozen=True)
 class Question:
-    """Which samplers are compared, on which rows, and how closely."""
+    """The samplers to compare, the rows to compare them on, and the number of draws."""
 
     rate: float = 0.1
     draws: int = 200
@@ -68,20 +68,20 @@ class Question:
                 raise InputError(f"unknown sampler {name!r}: use some of {','.join(SAMPLERS)}")
 
     def rows(self, x: Tensor | SparseMatrix, part: int) -> Tensor:
-        """What is aggregated instead of the features x of a part's nodes, [n, width]."""
+        """Return the rows to aggregate for a part's nodes with features x, [n, width]."""
         if self.features == "own":
             return projected(x, self.width, self.seed)
         return lognormal(len(x), self.width, kernels.stream(self.seed, part) >> 1)
 
 
 def projected(x: Tensor | SparseMatrix, width: int, seed: int) -> Tensor:
-    """relu(X R), [n, width], with the same random R on every worker: what a first layer makes of features [n, F]."""
+    """Return relu(X R), [n, width], with the same random R on every worker: like a first layer on features [n, F]."""
     directions = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
     return (x @ (directions / x.shape[1] ** 0.5)).relu()
 
 
 def lognormal(count: int, width: int, seed: int) -> Tensor:
-    """Rows in random directions, of lengths e^g with g normal, [count, width]."""
+    """Return rows in random directions, of lengths e^g with g normal, [count, width]."""
     draw = torch.Generator().manual_seed(seed)
     rows = torch.nn.functional.normalize(torch.randn(count, width, generator=draw))
     return rows * torch.randn(count, 1, generator=draw).exp()
@@ -89,7 +89,7 @@ def lognormal(count: int, width: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """P [X; X_halo] on one worker, with all rows at hand and their sizes known."""
+    """The aggregation P [X; X_halo] on one worker, with all rows and their norms at hand."""
 
     context: DrawContext
     norm: str
@@ -99,7 +99,7 @@ class Aggregation:
 
     @staticmethod
     def of(context: DrawContext, x: Tensor, norm: str) -> Aggregation:
-        """Halo rows and their sizes come from their owners: every worker calls it at the same time."""
+        """Fetch halo rows and their norms from their owners; every worker calls it at the same time."""
         whole, links = context.whole, context.whole.links
         halo = links.pull(x, context.transport, Where("rows", FORWARD, 0))
         row_norms = NormRecorder(0)
@@ -111,35 +111,35 @@ class Aggregation:
         return self.context.whole
 
     def inner_half(self, edges: Shard) -> Tensor:
-        """What inner edges (and self loops) bring, [n, F]."""
+        """Return the sum over inner edges (and self loops), [n, F]."""
         return edges.aggregate_inner(self.x, edges.norm(self.norm, self.x.dtype))
 
     def halo_half(self, edges: Shard) -> Tensor:
-        """What halo edges bring, [n, F]."""
+        """Return the sum over halo edges, [n, F]."""
         out = self.x.new_zeros(self.whole.num_inner, self.x.shape[1])
         rows = self.halo if edges.picked is None else self.halo[edges.picked]
         edges.aggregate_halo(rows, edges.norm(self.norm, self.x.dtype), out)
         return out
 
     def neighbour_sums(self, inner: Tensor, halo: Tensor, weights: tuple[Tensor | None, Tensor | None]) -> Tensor:
-        """target_i² Σ_j w_ij v_j over the inner and over the halo neighbours of each node, float64 [n, 2]."""
+        """Return target_i² Σ_j w_ij v_j over the inner and over the halo neighbours of each node, float64 [n, 2]."""
         sides = zip((self.whole.inner, self.whole.halo), (inner, halo), weights, strict=True)
         sums = torch.cat([kernels.aggregate(csr, v[:, None], edge_weight=w) for csr, v, w in sides], dim=1)
         target = self.whole.norm(self.norm, torch.float64).target
         return sums if target is None else sums * target[:, None].square()
 
     def fetched(self, sampler: Sampler) -> float:
-        """Halo rows that all workers together are expected to fetch."""
-        row_norms = replace(self.row_norms, plans={})  # keeps none of a rate that is only tried
+        """Return the number of halo rows that all workers together are expected to fetch."""
+        row_norms = replace(self.row_norms, plans={})  # so that plans for rates that are only tried are not kept
         return float(self.over_workers(sampler.inclusion(self.context, row_norms).sum()))
 
     def over_workers(self, tensor: Tensor) -> Tensor:
-        """The sum over the workers, float64."""
+        """Return the sum over the workers, float64."""
         return self.context.transport.all_reduce(tensor.double().clone(), Where("variance", "reduce", 0, "ids"))
 
 
 def measure(z: Aggregation, sampler: Sampler, draws: int, progress: Callable[[int], None]) -> Tensor:
-    """Per draw: rows fetched; Σ_i ‖Z̃_i − Z_i‖² by inner edges, by halo edges, and in all; float64 [draws, 4]."""
+    """Return per draw the rows fetched and Σ_i ‖Z̃_i − Z_i‖² by inner edges, halo edges and all; float64 [draws, 4]."""
     whole_inner, whole_halo = z.inner_half(z.whole), z.halo_half(z.whole)
     found = torch.zeros(draws, 4, dtype=torch.float64)
     for step in range(draws):
@@ -164,7 +164,7 @@ def neighbour_chances(z: Aggregation, sampler: Neighbours) -> Chances:
 
 
 def chances(z: Aggregation, sampler: Sampler) -> Chances | None:
-    """None if the edges of a node are not drawn independently of each other, as in BNS-GCN."""
+    """Return the probabilities of the edges; None if a node's edges are not drawn independently, as in BNS-GCN."""
     certain = torch.ones(z.whole.inner.num_edges, dtype=torch.float64)
     match sampler:
         case Neighbours():
@@ -177,15 +177,15 @@ def chances(z: Aggregation, sampler: Sampler) -> Chances | None:
 
 
 def expected(z: Aggregation, p: Chances) -> Tensor:
-    """Σ_ij (1/p_ij − 1) ‖y_ij‖² (eq. 16) over the inner and over the halo edges of all workers, float64 [2]."""
+    """Return Σ_ij (1/p_ij − 1) ‖y_ij‖² (eq. 16) over the inner and over the halo edges of all workers, float64 [2]."""
     weights = 1 / p[0] - 1, 1 / p[1] - 1
     return z.over_workers(z.neighbour_sums(z.row_norms.inner[z.norm], z.row_norms.halo[z.norm], weights).sum(0))
 
 
 def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
-    """Σ_ij a_j (1/p_ij − 1) ‖y_ij‖² for p = ε and for the sampler's p; and their difference according to eq. 20.
+    """Return Σ_ij a_j (1/p_ij − 1) ‖y_ij‖² for p = ε and for the sampler's p, and their difference by eq. 20.
 
-    That is for p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give.
+    Eq. 20 assumes p ∝ √a_j ‖y_ij‖: where such a p exceeds 1, it promises more than probabilities can give.
     """
     a = torch.tensor([sampler.inner_weight, 1.0], dtype=torch.float64)
     inner, halo, all_edges = z.row_norms.inner[z.norm], z.row_norms.halo[z.norm], (None, None)
@@ -200,7 +200,7 @@ def lemma3(z: Aggregation, sampler: Neighbours) -> dict[str, float]:
 
 
 def rate_for(z: Aggregation, make: Callable[[float], Sampler], rows: float, first: float) -> float:
-    """The rate at which a sampler is expected to fetch that many rows, to a thousandth; ``first`` is tried first."""
+    """Return the rate at which a sampler should fetch ``rows`` rows, to a thousandth; ``first`` is tried first."""
     low, high, rate = 0.0, 1.0, first
     for _ in range(40):
         found = z.fetched(make(rate))
@@ -213,7 +213,7 @@ def rate_for(z: Aggregation, make: Callable[[float], Sampler], rows: float, firs
 
 @dataclass(frozen=True)
 class Split:
-    """A relative variance, and its parts."""
+    """A relative variance, with the parts that inner and halo edges cause."""
 
     inner: float
     halo: float
@@ -222,7 +222,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Trial:
-    """A sampler at a rate. Rows are shares of all halo rows."""
+    """The result of a sampler at one rate. Rows are shares of all halo rows."""
 
     sampler: str
     rate: float
@@ -233,7 +233,7 @@ class Trial:
     theory: Split | None
 
     def over(self, other: Trial) -> dict[str, float | None]:
-        """Rows and variances as multiples of another sampler's; None where that has none."""
+        """Return rows and variances as multiples of another sampler's; None where that has none."""
         pairs = {
             "rows": (self.rows, other.rows),
             "halo_variance": (self.variance.halo, other.variance.halo),
@@ -243,7 +243,7 @@ class Trial:
 
 
 def trial(z: Aggregation, name: str, rate: float, draws: int, unit: float, progress: Progress) -> Trial:
-    """Measures a sampler; variances in multiples of ``unit``."""
+    """Measure a sampler; variances are in multiples of ``unit``."""
     sampler, halo_rows = SAMPLERS[name](rate), float(z.over_workers(torch.tensor(z.whole.num_halo)))
     found = measure(z, sampler, draws, lambda done: progress(f"{name} at rate {rate:.3g}, draw", done, draws))
     rows, *mean = found.mean(0).tolist()
@@ -256,7 +256,7 @@ def trial(z: Aggregation, name: str, rate: float, draws: int, unit: float, progr
 
 
 def compare(z: Aggregation, asked: Question, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
-    """All samplers at one rate, then each at the rate where it fetches as many rows as `independent` does at that."""
+    """Compare all samplers at one rate, then each at the rate where it fetches as many rows as `independent` does."""
     halo_rows = int(z.over_workers(torch.tensor(z.whole.num_halo)))
     if halo_rows == 0:
         raise InputError("no part reads a row of another, so there is nothing to sample: cut the graph into more parts")

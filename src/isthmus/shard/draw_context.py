@@ -1,4 +1,4 @@
-"""What a sampler draws from, and what it makes of a draw."""
+"""The context in which a sampler draws: the whole shard, its links, and how a draw becomes a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.shard.shard import EdgeAttr, Shard
 
 
 class ReadRequest(NamedTuple):
-    """The halo rows that a drawn graph reads, and the message that tells their owners."""
+    """The halo rows that a drawn graph reads, and the message under way that tells their owners."""
 
     read: Tensor  # bool [h]
     told: Push
@@ -25,7 +25,7 @@ class ReadRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class DrawContext:
-    """The whole graph as this worker has it, its links to the others, and the seed of the draws."""
+    """Everything that a sampler draws from: this worker's whole graph, its transport to the others, the seed."""
 
     whole: Shard
     transport: Transport
@@ -33,10 +33,10 @@ class DrawContext:
     dtype: torch.dtype = torch.float32  # of weights
 
     def with_rows(self, halo: Sequence[Tensor], sent: Sequence[Tensor], scale: Tensor) -> Drawn:
-        """The graph with some of the halo nodes, and all their edges.
+        """Return the graph with some of the halo nodes, and all their edges.
 
-        ``halo[q]`` int32: which of the halo rows from worker q; ``sent[q]``: which of my rows worker q drew likewise;
-        ``scale`` float64: what each halo row counts.
+        ``halo[q]`` int32: the drawn ones of the halo rows from worker q; ``sent[q]``: the ones of my rows that worker q
+        drew; ``scale`` float64: the factor of each halo row.
         """
         whole, links = self.whole, self.whole.links
         picked = torch.cat([rows.long() + first for rows, first in zip(halo, links.mirrors.ptr, strict=False)])
@@ -51,7 +51,7 @@ class DrawContext:
         )
 
     def ask(self, halo: Csr, step: int, site: str = "drawn graph") -> ReadRequest:
-        """Tells the owners which halo rows the edges n × h read, one bit per row; does not wait for what others say."""
+        """Tell owners which halo rows the edges n × h read, one bit per row; do not wait for the other workers."""
         read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
         read[halo.indices.long()] = True
         return ReadRequest(read, self.whole.links.push(read, self.transport, Where(site, "setup", step, "ids")))
@@ -59,7 +59,7 @@ class DrawContext:
     def with_edges(
         self, asked: ReadRequest, halo: BothWays, inner: BothWays | None, edge_attr: EdgeAttr = None
     ) -> Drawn:
-        """Return the graph with some of the edges (halo [n, h]), and the halo nodes that were asked for with them."""
+        """Return the graph with some of the edges, and the halo nodes that they read: those in the request."""
         read = asked.read
         picked, number = read.nonzero().flatten(), read.cumsum(0, dtype=torch.int32) - 1
         into, out = halo.edges.csr, halo.turned.csr
@@ -70,7 +70,7 @@ class DrawContext:
         return Drawn(self.whole, self.answered(asked), picked, halo, inner, edge_attr=edge_attr)
 
     def answered(self, asked: ReadRequest) -> Links:
-        """The links of the halo rows that are read, and of those of mine that others read."""
+        """Wait for the others' requests; return links with the halo rows read here and my rows that others read."""
         links = self.whole.links
         sent = [bits.numbers(flags) for flags in asked.told.wait()]
         halo = [bits.numbers(flags) for flags in links.mirrors.split(asked.read)]
@@ -83,7 +83,7 @@ def _links(links: Links, halo: Sequence[Tensor], sent: Sequence[Tensor]) -> Link
 
 
 def _attributes(whole: Shard, picked: Tensor) -> tuple[Tensor, Tensor]:
-    """Edge attributes in the order that turning the drawn halo edges twice gives: by target, then by halo node."""
+    """Return edge attributes in the order of the twice transposed halo edges: by target, then by halo node."""
     inner, halo = whole.attributes()
     number = torch.full((whole.num_halo,), -1)
     number[picked] = torch.arange(len(picked))

@@ -1,4 +1,4 @@
-"""A graph drawn from the whole one: some of its edges, some of its halo nodes, counting for more."""
+"""A graph drawn from the whole one: fewer edges or halo nodes, with weights that make up for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.shard.shard import EdgeAttr, Shard
 
 @dataclass(frozen=True)
 class Pattern:
-    """Edges, and what each of them counts (None: one)."""
+    """Edges, and the weight of each (None: one)."""
 
     csr: Csr
     weight: Tensor | None = None

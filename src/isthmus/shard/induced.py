@@ -1,4 +1,4 @@
-"""The graph of some of the nodes: what an inductive model may see while it trains."""
+"""The subgraph induced by some of the nodes: all that an inductive model may see while it trains."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
 
 
 def _keep(csr: Csr, rows: Tensor, cols: Tensor) -> tuple[Csr, Tensor]:
-    """The kept rows and columns, numbered anew, and which edges they are."""
+    """Return the pattern of the kept rows and columns with new numbers, and a mask of the kept edges."""
     of = csr.edge_rows
     kept = rows[of] & cols[csr.indices.long()]
     counts = torch.bincount(of[kept], minlength=csr.num_rows)[rows]
@@ -52,10 +52,10 @@ def _keep(csr: Csr, rows: Tensor, cols: Tensor) -> tuple[Csr, Tensor]:
 
 
 def _number(keep: Tensor) -> Tensor:
-    """New numbers, int32, of what is kept."""
+    """Return the new numbers (int32) of what is kept."""
     return keep.cumsum(0, dtype=torch.int32) - 1
 
 
 def _has_reader(csr: Csr, rows: Tensor) -> Tensor:
-    """The columns that one of the given rows reads."""
+    """Return which columns at least one of the given rows reads."""
     return torch.bincount(csr.indices[rows[csr.edge_rows]], minlength=csr.num_cols) > 0

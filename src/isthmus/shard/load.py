@@ -1,4 +1,4 @@
-"""Shards of parts on disk."""
+"""Build the shard of a part on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.shard.shard import Nodes, Shard
 
 
 def shard_of(part: Part, workers: int, symmetric: bool, dtype: torch.dtype) -> Shard:
-    """Return the shard of a part on disk, for a run of so many workers; float edge attributes in ``dtype``."""
+    """Return the shard of a part on disk, for a run with this many workers; float edge attributes in ``dtype``."""
     n, h, ends = len(part.nodes), len(part.halo_nodes), part.send_ptr
     attributes = None
     if part.inner_edge_attr is not None and part.halo_edge_attr is not None:

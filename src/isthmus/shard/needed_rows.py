@@ -1,4 +1,4 @@
-"""The rows that are read after a pass, and what is next to them."""
+"""Rows that the loss reads after a pass, and the halo rows next to them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from isthmus.kernels import Csr
 from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.shard import Shard
 
-_SIZES = 32  # of `sources`: tensors that differ a little at every step leave gaps in memory
+_SIZES = 32  # round `sources` to a multiple of n/32: tensors whose sizes differ a little leave gaps in memory
 
 
 class NeededRows:
-    """Of my n rows those that are read, ``rows`` int64 [m]; and of my h halo rows those with an edge to one of them.
+    """The inner rows that the loss needs (``rows`` int64 [m] of n), and the halo rows with an edge to one of them.
 
-    An aggregation that makes these rows alone reads no other halo rows. The owners hear of it here, where all workers
-    meet; of the rows of a drawn graph both ends of a link then know which have to cross.
+    An aggregation that computes only these rows reads no other halo rows. All workers make it at the same time and tell
+    the owners; both ends of a link then know which rows of any drawn graph have to cross.
     """
 
     def __init__(self, context: DrawContext, rows: Tensor, drawn: bool, others: bool = False):
-        """``drawn``: links say which of the whole graph's rows theirs are, as those of drawn graphs do. ``others``: all
-        halo rows cross, whether they are read or not."""
+        """Tell the owners which halo rows are read.
+
+        ``drawn``: the links keep the positions of their rows in the whole graph's links, as those of drawn graphs do.
+        ``others``: all halo rows cross, whether they are read or not.
+        """
         whole, self.rows = context.whole, rows
         towards = whole.halo if others else kernels.select_rows(whole.halo, rows.to(torch.int32))
         asked = context.ask(towards, 0, "rows that are read")
@@ -37,10 +40,10 @@ class NeededRows:
         ]
         self._asked_for = _flags(whole.num_inner, torch.cat([rows, *(sent.long() for sent in links.send_rows)]))
         self._whole, self._halo_by_owner = whole, whole.links.mirrors.split(self.halo)
-        self._sources: tuple[Csr, Tensor] | None = None  # the last ones, and of which inner edges
+        self._sources: tuple[Csr, Tensor] | None = None  # the last result, and the inner edges it was made from
 
     def links_of(self, edges: Shard) -> Links:
-        """The links of a graph, the whole or a drawn one, without the rows that nobody reads."""
+        """Return the links of a graph, the whole or a drawn one, without the rows that nobody reads."""
         links = edges.links
         if links.send_positions is None or links.mirror_positions is None:
             return self.links
@@ -56,7 +59,7 @@ class NeededRows:
         return edges.near_links
 
     def halo_of(self, edges: Shard) -> Tensor:
-        """Which of a graph's halo rows are read, bool [its h]."""
+        """Return which of a graph's halo rows are read, bool [its h]."""
         return self.halo if edges.picked is None else self.halo[edges.picked]
 
     @cached_property
@@ -65,9 +68,9 @@ class NeededRows:
         return kernels.select_rows(self._whole.inner, self.rows.to(torch.int32))
 
     def sources(self, edges: Shard, thinned: Csr | None) -> Tensor:
-        """The inner rows, int64, that edges to `rows` come from, or that are read as they are by anybody.
+        """Return the inner rows (int64) that edges to `rows` come from, or that anybody reads as they are.
 
-        The edges are those of a graph, or ``thinned`` [m, n]. The same tensor, if they are the same as last time.
+        The edges are those of a graph, or ``thinned`` [m, n]. The same tensor is returned while they stay the same.
         """
         inner = edges.inner if thinned is None else thinned
         if self._sources is None or self._sources[0] is not inner:

@@ -1,4 +1,4 @@
-"""How an aggregation weighs its edges, as a scale per source and a scale per target."""
+"""Weights of the edges in an aggregation, as a scale per source and a scale per target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.errors import InputError
 
 @dataclass(frozen=True)
 class Norm:
-    """P = diag(target) (A + [add_self] I) diag(source). None is a scale of one."""
+    """The scales of an aggregation, P = diag(target) (A + [add_self] I) diag(source). None is a scale of one."""
 
     target: Tensor | None  # [n]
     source: Tensor | None  # [n], of inner nodes
@@ -33,7 +33,7 @@ class Norm:
         raise InputError(f"unknown norm {name!r}: use gcn, mean or sum")
 
     def drawn(self, rows: Tensor, scale: Tensor | None) -> Norm:
-        """The same for some of the halo nodes (int64 [k]), whose rows count ``scale`` times (float64 [k])."""
+        """Return the norm for some of the halo nodes (int64 [k]), whose rows count ``scale`` times (float64 [k])."""
         halo = None if self.halo is None else self.halo[rows]
         if scale is not None:
             halo = scale.to(self.dtype) if halo is None else halo * scale.to(self.dtype)

@@ -1,4 +1,4 @@
-"""The same edges, towards some of the rows only."""
+"""A shard whose edges lead to some of the rows only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from isthmus.shard.shard import Shard
 
 
 class RowSubset(Shard):
-    """Of an aggregation's n rows the m that are asked for: m × n inner edges, m × h from halo nodes; the same links.
+    """The m of an aggregation's n rows that are needed: m × n inner edges, m × h halo edges, the same links.
 
-    Self loops are edges among others here: row r of the result is not row r of what is read. With ``near``, halo nodes
-    that none of its rows reads are left out, and do not cross either.
+    Self loops are ordinary edges here, since row r of the result is not row r of the input. With ``near``, halo nodes
+    that none of the rows reads are left out and do not cross.
     """
 
     def __init__(
@@ -31,8 +31,11 @@ class RowSubset(Shard):
         near: NeededRows | None = None,
         thinned: Pattern | None = None,
     ):
-        """``rows`` int64 [m]. ``like``: another with the same inner edges, parted already. ``thinned`` [m, n]: inner
-        edges to be taken instead of the graph's."""
+        """Take the edges to ``rows`` (int64 [m]).
+
+        ``like``: another subset with the same inner edges, which are then shared. ``thinned`` [m, n]: inner edges to
+        use instead of the graph's.
+        """
         if like:
             inner = Pattern(like.inner)
         else:
@@ -57,7 +60,7 @@ class RowSubset(Shard):
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
 
     def is_of(self, edges: Shard, rows: Tensor, *about: object) -> bool:
-        """Whether it was made of just these (`with_self`, `near`, `thinned`)."""
+        """Return whether it was made from exactly these objects (``about``: `with_self`, `near`, `thinned`)."""
         return edges is self._of and rows is self.rows and all(a is b for a, b in zip(about, self._about, strict=True))
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
@@ -70,13 +73,13 @@ class RowSubset(Shard):
 
 
 def _renumbered(csr: Csr, kept: Tensor) -> Csr:
-    """The pattern with the columns that are kept; edges come from no others."""
+    """Return the pattern with new numbers for the kept columns; it has no edges from others."""
     number = kept.cumsum(0, dtype=torch.int32) - 1
     return Csr(csr.indptr, number[csr.indices.long()], int(kept.sum()))
 
 
 def _taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
-    """Some rows of a pattern."""
+    """Return some rows of a pattern."""
     if weight is None:
         return Pattern(kernels.select_rows(csr, rows.to(torch.int32)))
     parted, at = csr.take(rows)
@@ -84,7 +87,7 @@ def _taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
 
 
 def _looped(pattern: Pattern, rows: Tensor | None) -> Pattern:
-    """The pattern with a self loop in front of each row, which counts one; None: without."""
+    """Return the pattern with a self loop of weight one in front of each row; unchanged if rows is None."""
     if rows is None:
         return pattern
     looped = pattern.csr.after(rows)

@@ -1,4 +1,4 @@
-"""The edges of the graph that a step trains on, and the rows that cross for them."""
+"""One worker's edges of the graph that a step trains on, and the links that bring halo rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Nodes(NamedTuple):
 
 
 class Shard:
-    """One worker's edges: n × n between inner nodes, n × h from halo nodes; and the links that bring the halo rows.
+    """One worker's edges, n × n between inner nodes and n × h from halo nodes, with the links that bring the halo rows.
 
-    The whole graph is one of these; a sampler makes others of it, with fewer edges or halo nodes that count for more.
-    Aggregations are in two halves, so that the inner one can run while halo rows are under way.
+    The whole graph is one of these; samplers make others, with fewer edges or with weights on edges and halo nodes.
+    Aggregations come in two halves, so that the inner half can run while halo rows are under way.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Shard:
         self.inner, self.halo, self.links, self.symmetric = inner, halo, links, symmetric
         self.nodes, self.halo_nodes, self.degree, self.halo_degree = nodes
         self.edge_attributes = edge_attr
-        # What an edge counts, in each pattern and its transpose; None: one.
+        # Weights of edges in each pattern and its transpose; None: one.
         self.inner_weight: Tensor | None = None
         self.halo_weight: Tensor | None = None
         self.inner_out_weight: Tensor | None = None
         self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
-        self.near_links: Links | None = None  # of the rows that are read (`NeededRows`), once somebody asked for them
+        self.near_links: Links | None = None  # links of the needed rows only (`NeededRows`), made when first asked for
 
     @property
     def num_inner(self) -> int:
@@ -82,11 +82,11 @@ class Shard:
 
     @property
     def picked(self) -> Tensor | None:
-        """The halo nodes here, int64, as the whole graph numbers them; None: all."""
+        """The numbers of the halo nodes in the whole graph, int64; None: all of them."""
         return None
 
     def totals(self, transport: Transport) -> tuple[int, int]:
-        """Edges between parts, and edges in all, over all workers."""
+        """Return the number of edges between parts and of all edges, summed over all workers."""
         if self._totals is None:
             counts = torch.tensor([self.halo.num_edges, self.halo.num_edges + self.inner.num_edges])
             cut, edges = transport.all_reduce(counts, Where("edges", "reduce", 0, "ids")).tolist()
@@ -96,7 +96,7 @@ class Shard:
     # P [X; X_halo] and its transpose, each in two halves
 
     def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
-        """target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
+        """Return target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
         return kernels.aggregate(
             self.inner,
             x,
@@ -108,7 +108,7 @@ class Shard:
         )
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
-        """out += target · A_halo halo · X_halo."""
+        """Add the halo half: out += target · A_halo halo · X_halo."""
         kernels.aggregate(
             self.halo_in,
             x,
@@ -120,7 +120,7 @@ class Shard:
         )
 
     def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
-        """The transpose of `aggregate_inner`, [n, F]."""
+        """Apply the transpose of `aggregate_inner`, [n, F]."""
         return kernels.aggregate(
             self.inner_out,
             grad,
@@ -132,7 +132,7 @@ class Shard:
         )
 
     def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:
-        """The transpose of `aggregate_halo`: out [h, F] is overwritten."""
+        """Apply the transpose of `aggregate_halo`; out [h, F] is overwritten."""
         kernels.aggregate(
             self.halo_out,
             grad,
@@ -146,17 +146,17 @@ class Shard:
 
     @cached_property
     def halo_in(self) -> Csr:
-        """The halo edges without the many rows that read no halo."""
+        """The halo edges without the many rows that read no halo node."""
         return self.halo.compact()
 
     @cached_property
     def inner_out(self) -> Csr:
-        """Transpose of the inner edges; for a symmetric graph that is the same pattern."""
+        """The transpose of the inner edges; for a symmetric graph it is the same pattern."""
         return self.inner if self.symmetric else kernels.transpose(self.inner)[0]
 
     @cached_property
     def halo_out(self) -> Csr:
-        """Transpose of the halo edges: h × n."""
+        """The transpose of the halo edges: h × n."""
         return kernels.transpose(self.halo)[0]
 
     @cached_property
@@ -175,7 +175,7 @@ class Shard:
         return None if self.edge_attributes is None else torch.cat(self.attributes())[self._full_order]
 
     def attributes(self) -> tuple[Tensor, Tensor]:
-        """Of the inner and of the halo edges, where there are any."""
+        """Return the attributes of the inner and of the halo edges; only for graphs that have them."""
         assert self.edge_attributes is not None, "this graph has no edge attributes"
         return self.edge_attributes() if callable(self.edge_attributes) else self.edge_attributes
 
@@ -185,6 +185,6 @@ class Shard:
 
     @cached_property
     def attention_pattern(self) -> tuple[Csr, tuple[Csr, Tensor]]:
-        """`full` with a self loop in front of every row, and its transpose."""
+        """The pattern `full` with a self loop in front of every row, and its transpose."""
         pattern = self.full.after(torch.arange(self.num_inner))
         return pattern, kernels.transpose(pattern)

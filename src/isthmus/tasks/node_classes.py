@@ -1,4 +1,4 @@
-"""What a model is trained for: the loss, and the score that decides which weights are best."""
+"""Node classification: the loss, and the score that decides which weights are best."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def default_metric(multilabel: bool) -> str:
 
 
 def check_metric(metric: str, multilabel: bool, classes: int) -> None:
-    """A metric that fits the labels, or an InputError."""
+    """Raise an InputError unless the metric fits the labels."""
     if metric not in METRICS:
         raise InputError(f"unknown metric {metric!r}: use one of {', '.join(METRICS)}")
     if metric == "accuracy" and multilabel:
@@ -27,7 +27,7 @@ def check_metric(metric: str, multilabel: bool, classes: int) -> None:
 
 
 def loss_sum(logits: Tensor, y: Tensor) -> Tensor:
-    """Sum of the loss over the given rows: cross-entropy for y [n], binary cross-entropy for y [n, C] (mean over C).
+    """Return the loss summed over rows: cross-entropy for y [n], binary cross-entropy for y [n, C] (mean over C).
 
     It is a sum so that workers with few training nodes weigh little; the caller divides by the global count. For no
     rows it is a zero that still has a gradient: the other workers wait for this one's part of the backward pass.
@@ -38,14 +38,14 @@ def loss_sum(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def hits_sum(logits: Tensor, y: Tensor) -> Tensor:
-    """Return how many of the given rows are right; of y [n, C] the share of its labels counts."""
+    """Return how many of the given rows are right; a row of y [n, C] counts by the share of its labels."""
     if y.dim() == 2:
         return ((logits > 0) == (y > 0)).double().mean(1).sum()
     return (logits.argmax(1) == y).double().sum()
 
 
 def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
-    """The exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] of this worker."""
+    """Return the exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] are mine."""
     if metric == "roc-auc":
         return _roc_auc(logits, y, transport, where)
     if metric == "accuracy":
@@ -57,7 +57,7 @@ def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: W
 
 
 def _f1_counts(logits: Tensor, y: Tensor) -> Tensor:
-    """2 TP and 2 TP + FP + FN; their quotient over all workers is the micro-F1."""
+    """Return 2 TP and 2 TP + FP + FN; their quotient over all workers is the micro-F1."""
     if y.dim() == 1:
         said = functional.one_hot(logits.argmax(1), logits.shape[1]).bool()
         truth = functional.one_hot(y, logits.shape[1]).bool()
@@ -67,7 +67,7 @@ def _f1_counts(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _roc_auc(logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
-    """Mean over labels of the area under the ROC curve, ties counted half. Only scores and labels are gathered."""
+    """Return the area under the ROC curve, averaged over labels, ties counted half. Only scores and labels travel."""
     margin = (logits[:, 1:2] - logits[:, 0:1]) if y.dim() == 1 else logits
     truth = y.view(len(y), -1)
     margin = torch.cat(transport.all_gather(margin.double().contiguous(), where))

@@ -1,4 +1,4 @@
-"""A narrow network on one machine: hosts as network namespaces, joined by a bridge, their links limited."""
+"""A narrow network on one machine: hosts are network namespaces, joined by a bridge over limited links."""
 
 from isthmus.testbed.hosts import Counters, Host
 from isthmus.testbed.measure import measure

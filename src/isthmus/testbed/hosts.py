@@ -1,4 +1,4 @@
-"""One host of a testbed: how to run a program on it, and what has crossed its link."""
+"""One host of a testbed: runs programs on it, and counts what has crossed its link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = 66  # bytes before the payload of a packet: Ethernet 14, IPv4 20, TCP 
 
 @dataclass(frozen=True)
 class Counters:
-    """What an interface has sent and received since it was made.
+    """The bytes and packets that an interface has sent and received since it was made.
 
     A large piece that TCP hands down in one go counts as one packet, whatever its size, if the link did not have to
     split it. ``payload`` is what programs sent: bytes without the headers of each counted packet.
@@ -46,17 +46,17 @@ class Host:
     address: str
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` on this host."""
+        """Return the command line that runs `argv` on this host."""
         return [program("ip"), "netns", "exec", self.name, *argv]
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a process on this host has to know: through which interface it reaches the others."""
-        # Hosts have addresses but no names, and torch would warn of that at each connection.
+        """The environment of a process on this host: the interface through which it reaches the others."""
+        # Hosts have addresses but no names, and torch would warn about that at each connection.
         return {"GLOO_SOCKET_IFNAME": INTERFACE, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
     def entered(self) -> AbstractContextManager[None]:
-        """Sockets made inside the block, by this thread, are sockets of this host."""
+        """Make the sockets that this thread opens inside the block belong to this host."""
         return entered(self.name)
 
     def counters(self) -> Counters:

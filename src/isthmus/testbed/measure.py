@@ -1,4 +1,4 @@
-"""How fast a link of a testbed really is: one plain TCP stream."""
+"""Measure the real speed of a testbed's link with one plain TCP stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 10.0  # seconds without a byte after which something is wrong
 
 
 def measure(testbed: Testbed, source: int = 0, target: int = 1, seconds: float = 0.5) -> float:
-    """Bits per second of payload that reach host `target` from host `source`, after a short warm-up."""
+    """Return the bits per second of payload that reach host `target` from host `source`, after a short warm-up."""
     with _listening(testbed.hosts[target]) as listener:
         sender = threading.Thread(target=_send, args=(testbed.hosts[source], listener.getsockname()), daemon=True)
         sender.start()
@@ -41,7 +41,7 @@ def _listening(host: Host) -> socket.socket:
 def _send(host: Host, address: tuple[str, int]) -> None:
     with host.entered():
         leaving, content = socket.create_connection(address, PATIENCE), bytes(CHUNK)
-    with leaving, suppress(ConnectionError):  # the receiver has had enough
+    with leaving, suppress(ConnectionError):  # the receiver has closed the connection
         while True:
             leaving.sendall(content)
 

@@ -1,4 +1,4 @@
-"""Network namespaces that are named after the process that made them, so that those of the dead are known."""
+"""Network namespaces named after the process that made them, so that those of ended processes can be found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def free_prefix() -> str:
-    """A name of this process that no namespace begins with yet: isthmus-PID-NUMBER."""
+    """Return a name of this process that no namespace begins with yet: isthmus-PID-NUMBER."""
     taken, number = _names(), 0
     while any(name.startswith(f"isthmus-{os.getpid()}-{number}-") for name in taken):
         number += 1
@@ -25,16 +25,16 @@ def free_prefix() -> str:
 
 
 def sweep() -> list[str]:
-    """Removes the namespaces of processes that are gone, and with them their links; returns the names."""
+    """Remove the namespaces of processes that are gone, and with them their links; return the names."""
     left = [name for name in _names() if (match := re.match(r"isthmus-(\d+)-", name)) and not _alive(int(match[1]))]
     for name in left:
-        with suppress(InputError):  # another process sweeps at the same time
+        with suppress(InputError):  # another process may sweep at the same time
             ip("netns", "del", name)
     return left
 
 
 def remove(prefix: str) -> None:
-    """Removes the namespaces of one testbed."""
+    """Remove the namespaces of one testbed."""
     for name in _names():
         if name.startswith(f"{prefix}-"):
             ip("netns", "del", name)
@@ -42,7 +42,7 @@ def remove(prefix: str) -> None:
 
 @contextmanager
 def entered(name: str) -> Iterator[None]:
-    """Sockets that this thread makes inside the block belong to the namespace, and stay in it."""
+    """Make the sockets that this thread opens inside the block belong to the namespace; they stay in it."""
     with open("/proc/thread-self/ns/net") as home, (FOLDER / name).open() as away:
         _set(away.fileno())
         try:

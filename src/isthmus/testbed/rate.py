@@ -1,4 +1,4 @@
-"""The speed of a link, as people write it: 50mbit, 1gbit."""
+"""The speed of a link as people write it: 50mbit, 1gbit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLOWEST, FASTEST = 1e5, 1e11
 
 
 def bits_per_second(text: str) -> float:
-    """ "300mbit" → 3e8."""
+    """Return a written rate as a number: "300mbit" → 3e8."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(kbit|mbit|gbit)(?:/s)?", text.strip().lower())
     if match is None:
         raise InputError(f"cannot read the link rate {text!r}: write it like 300mbit or 1gbit")
@@ -22,6 +22,6 @@ def bits_per_second(text: str) -> float:
 
 
 def written(rate: float) -> str:
-    """3e8 → "300mbit"."""
+    """Return a rate as people write it: 3e8 → "300mbit"."""
     unit = next((unit for unit in ("gbit", "mbit") if rate >= UNITS[unit]), "kbit")
     return f"{rate / UNITS[unit]:.4g}{unit}"

@@ -1,4 +1,4 @@
-"""One program on every host of a testbed, told its place among them as torchrun would tell it."""
+"""Run one program on every host of a testbed, with the variables that torchrun would set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from isthmus.testbed.testbed import Testbed
 
-PORT = 29500  # on a host of our own it is always free
-GRACE = 5.0  # seconds to end by themselves when one has failed
+PORT = 29500  # always free on a host of our own
+GRACE = 5.0  # seconds that the others have to end by themselves after one has failed
 
 
 def run_on_hosts(testbed: Testbed, argv: Sequence[str], per_host: int = 1) -> int:
-    """Runs `argv` `per_host` times on every host at once; returns 0, or the status of the first that failed."""
+    """Run `argv` `per_host` times on every host at once; return 0, or the status of the first that failed."""
     size = testbed.count * per_host
     processes = [_start(testbed, argv, rank, size) for rank in range(size)]
     try:

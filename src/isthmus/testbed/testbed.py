@@ -4,7 +4,7 @@
     host 1 ── eth0 ─tbf─→ ←─tbf─ host1 ┤ bridge       every name is a network namespace of its own,
     host 2 ── eth0 ─tbf─→ ←─tbf─ host2 ┘ (switch)     the bridge too: nothing touches the machine's network
 
-A token bucket (tbf) at the host's end limits what it sends, one at the switch's end what it receives.
+A token bucket (tbf) at the host's end limits what the host sends, one at the switch's end what it receives.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from isthmus.testbed.rate import bits_per_second
 from isthmus.testbed.tools import check, ip, tc
 
 BRIDGE = "bridge"
-NETWORK = "10.77"  # of the hosts; it is seen by nobody else
+NETWORK = "10.77"  # of the hosts; not visible outside the testbed
 MOST_HOSTS = 200
 MTU = 9000  # jumbo frames: a plain TCP stream gets 99.3 % of the rate
-# What a link that was idle lets through at once: more makes short messages too fast, less makes long ones too slow on a
-# machine whose cores are busy (with 1, 3 and 10 ms a plain stream at 1gbit got 96, 98 and 99 %, five tasks to a core).
+# The amount that an idle link lets through at once: more makes short messages too fast, less makes long ones too slow
+# on a machine whose cores are busy (with 1, 3 and 10 ms a plain stream at 1gbit got 96, 98 and 99 %, with five tasks
+# per core).
 BURST_SECONDS, LEAST_BURST = 2e-3, 20_000  # bytes: two frames and some room
-# What waits at a link beyond this is dropped. A long queue would make short messages as late as the rows before them,
-# which neither a host nor the port of a switch does; a short one would lose too much when all send to one.
+# The length of the queue at a link, beyond which packets are dropped. A long queue would delay short messages as much
+# as the rows before them, which neither a host nor a switch does; a short one would lose too much when all send to one.
 QUEUE_SECONDS, LEAST_QUEUE = 20e-3, 200_000  # bytes
 
 
 def queue_bytes(rate: float) -> int:
-    """Bytes that may wait at a link of so many bits per second."""
+    """Return the bytes that may wait at a link of so many bits per second."""
     return max(LEAST_QUEUE, round(rate / 8 * QUEUE_SECONDS))
 
 
 class Testbed:
-    """``with Testbed(hosts=4, rate="300mbit") as testbed: …``; outside the block nothing of it is left.
+    """A narrow network: ``with Testbed(hosts=4, rate="300mbit") as testbed: …``; nothing of it is left after the block.
 
-    What a killed process left is removed by the next testbed. Needs root.
+    The next testbed removes what a killed process has left. Needs root.
     """
 
     def __init__(self, hosts: int, rate: str | float):
@@ -74,19 +75,19 @@ class Testbed:
 
     @property
     def address(self) -> str:
-        """Of the switch itself, where a process that is on no host can be met."""
+        """The address of the switch itself, where processes outside the hosts can be reached."""
         return f"{NETWORK}.255.1"
 
     def entered(self) -> AbstractContextManager[None]:
-        """Sockets made inside the block, by this thread, are sockets of the switch."""
+        """Make the sockets that this thread opens inside the block belong to the switch."""
         return namespaces.entered(self.switch)
 
     def host(self, worker: int) -> Host:
-        """Workers are dealt out in turn, so that neighbours in rank are on different hosts."""
+        """Return the host of a worker; neighbours in rank are on different hosts."""
         return self.hosts[worker % self.count]
 
     def counters(self) -> Counters:
-        """What all hosts together have sent and received."""
+        """Return the bytes that all hosts together have sent and received."""
         return sum((host.counters() for host in self.hosts), Counters())
 
     def _build(self) -> None:
@@ -116,7 +117,7 @@ class Testbed:
         ip("-n", name, "link", "set", "lo", "up")
 
     def _heed_sigterm(self) -> None:
-        """SIGTERM ends a process without a word to its context managers, unless it raises."""
+        """Make SIGTERM raise SystemExit, so that context managers can clean up."""
         self._earlier = None
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             self._earlier = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

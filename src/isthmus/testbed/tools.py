@@ -1,4 +1,4 @@
-"""The two programs that make networks, `ip` and `tc`, with errors that say what to do."""
+"""The programs that set up networks, `ip` and `tc`, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 
 from isthmus.errors import InputError
 
-ELSEWHERE = "/usr/sbin:/sbin"  # where both often are, on nobody's PATH but root's
+ELSEWHERE = "/usr/sbin:/sbin"  # where both often are, outside the PATH of users other than root
 
 
 def program(name: str) -> str:
-    """Its full path."""
+    """Return the full path of a program."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{ELSEWHERE}")
     if found is None:
         raise InputError(f"the testbed needs the program {name}: install iproute2 (apt-get install iproute2)")
@@ -21,7 +21,7 @@ def program(name: str) -> str:
 
 
 def check() -> None:
-    """Says why this machine or user can have no testbed, if so, before anything is made."""
+    """Raise an InputError, before anything is made, if this machine or user can have no testbed."""
     if sys.platform != "linux":
         raise InputError("the testbed is made of Linux network namespaces: run it on Linux, or leave --link out")
     if os.geteuid() != 0:

@@ -1,15 +1,15 @@
-"""Memory for messages, kept from step to step: fresh pages would cost more than the rows that are written to them."""
+"""Memory for messages, reused from step to step: fresh pages would cost more than writing the rows."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_SPARE = 8  # a buffer is made by 1/8 larger than asked, because drawn messages differ a little from step to step
+_SPARE = 8  # buffers are made 1/8 larger than asked, because drawn messages differ a little from step to step
 
 
 class Buffers:
-    """Hands out tensors of any shape and takes them back. What was taken is the caller's until it is given back."""
+    """A pool that hands out tensors of any shape; each is the caller's until it is given back."""
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
@@ -33,7 +33,7 @@ class Buffers:
         return memory[:size].view(dtype).view(shape)
 
     def give(self, tensor: Tensor) -> None:
-        """Takes a tensor back; one that was not lent here is left alone."""
+        """Take a tensor back; ignore one that was not lent here."""
         memory = self._lent.pop(tensor.data_ptr(), None) if tensor.numel() else None
         if memory is not None:
             self._free.append(memory)

@@ -1,9 +1,9 @@
-"""The channel: the path of the rows of one (site, pass, leg), from their senders into what a reader holds of them.
+"""The channel: the path of rows for one (site, pass, leg), from their senders to the rows that a reader holds.
 
     select → encode → ship → (wait) → decode → merge
 
-Its stages (`Stages`) are a recipe's choice. Its state (what is held, what is under way, what others hold of my rows,
-what the selector has learnt) is part of a checkpoint.
+Its stages (`Stages`) are a recipe's choice. Its state (rows held, rows under way, the sender's copy of what readers
+hold, what the selector has learnt) is part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from isthmus.comm.transport import Transport
 
 
 class Channel:
-    """One site, one pass, one leg: `post` sends this step's rows, `take` gives what is held of the others' rows."""
+    """The path of the rows of one site, pass and leg: `post` sends this step's rows, `take` returns the others'."""
 
     def __init__(
         self, transport: Transport, stages: Stages, whole: Links, channel: ChannelId, seed: int, buffers: Buffers
     ):
-        """``whole``: all that can ever cross; the links of a post may carry less."""
+        """Make a channel. ``whole``: all rows that can ever cross; the links of a post may carry fewer."""
         self.transport, self.stages, self.id, self.seed, self.buffers = transport, stages, channel, seed, buffers
         self.sender = Sender(stages, channel.leg, transport.rank, whole, buffers)
         self.reader = Reader(stages, channel, whole, buffers)
         self.queue: deque[Message] = deque()
         self.first: int | None = None  # the step of the first post
-        self.kind = ""  # of what was posted last
+        self.kind = ""  # the kind of the rows posted last
 
     def outbox(self, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-        """Return memory for a block that will be posted: it leaves from there without another copy."""
+        """Return memory for a block that will be posted: it is sent from there without another copy."""
         return self.buffers.take((rows, width), dtype)
 
     def dues(self, step: int) -> range:
-        """Return the steps that use what is sent now.
+        """Return the steps that use the rows sent now.
 
         After a warm start the first rows serve until delayed ones are due.
         """
@@ -71,14 +71,14 @@ class Channel:
         ]
         message = self._expect(step, due, links, theirs, rows)
         message.leaving = [rows, *leaving] if self.id.leg == GATHER else leaving  # rows lie in an `outbox`
-        # Gradients are made right before the weights' are summed. Unless the next step needs them, they go after that
-        # sum; rows, made earlier, go at once, so that the link is never idle.
+        # Gradients are ready right before the workers sum those of the weights. Unless the next step needs them, they
+        # are sent after that sum; rows are ready earlier and are sent at once, so that the link is never idle.
         later = due > step + 1 and self.id.pass_ == BACKWARD
         message.pending = self.transport.exchange(leaving, message.parts, where, later=later)
         self.queue.append(message)
 
     def take(self, step: int) -> Tensor | None:
-        """Return what is held of the others' rows at this step, laid out as `Reader.layout` says.
+        """Return the others' rows as they are held at this step, laid out as `Reader.layout` says.
 
         None before the first are due.
         """
@@ -95,7 +95,7 @@ class Channel:
         return self.reader.rows
 
     def add(self, taken: Tensor, out: Tensor) -> None:
-        """In a gather: add what `take` gave, rows of my boundary, to the rows ``out`` [n, F] that they belong to."""
+        """Add, in a gather, the boundary rows that `take` returned to the rows ``out`` [n, F] that they belong to."""
         layout = self.reader.layout
         assert layout is not None, "rows are added after they were taken"
         for boundary, rows in zip(layout.send_rows, layout.boundary.split(taken), strict=True):
@@ -103,7 +103,7 @@ class Channel:
                 kernels.scatter_add_rows(out, boundary, rows.to(out.dtype))
 
     def drain(self) -> None:
-        """Wait for all that is under way; what is not yet due stays for its step."""
+        """Wait for everything under way; rows that are not yet due stay for their step."""
         for message in self.queue:
             self._finish(message)
 
@@ -114,7 +114,7 @@ class Channel:
             self.transport.ledger.used(rows, float(ages.double().mean()) * rows, int(ages.max()))
 
     def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> Picks:
-        """Return which rows come from each peer: as the clock says, or as it announces, one bit per row."""
+        """Return which rows come from each peer: as the clock says, or as the peer announces, one bit per row."""
         select, everyone = self.sender.select, range(self.transport.size)
         if not select.compares:
             return [None if step == self.first or select.by_clock(q, step) else NOTHING for q in everyone]
@@ -146,5 +146,5 @@ class Channel:
             message.pending, message.leaving = None, []
 
     def _key(self, step: int, peer: int) -> int:
-        """Return what names the draws of one message."""
+        """Return the key of the random draws for one message."""
         return kernels.stream(self.seed, step, self.id.site, self.id.number, self.transport.rank, peer)

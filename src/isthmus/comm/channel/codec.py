@@ -1,4 +1,4 @@
-"""How rows are written on the wire: as they are, as 16-bit floats, or as B-bit integers between a row's extremes."""
+"""Codecs: rows on the wire as they are, as 16-bit floats, or as B-bit integers between a row's extremes."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from isthmus.errors import InputError
 
 @dataclass(frozen=True)
 class Memory:
-    """What the sender remembers of a link's rows, [rows of the link, F], and which of its rows a message is about."""
+    """The sender's memory of a link's rows, [rows of the link, F], and which of them a message is about."""
 
     base: Tensor
-    positions: Tensor | None  # int32; None is all, in order
+    positions: Tensor | None  # int32; None: all, in order
     delta: bool
-    """True: `base` is what the reader holds, and the difference is sent. False: `base` is what earlier messages
-    left out, and is added to this one."""
+    """True: `base` is what the reader holds, and the difference is sent. False: `base` is what earlier messages left
+    out, and is added to this one."""
 
 
 class Codec(ABC):
-    """Rows to message and back. Both ends know the shapes; a message has one row per row."""
+    """A way of writing rows as a message and reading them back; one message row per row."""
 
     lossless: bool = False
 
     @abstractmethod
     def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
-        """Width and dtype of the message of rows of that width and dtype."""
+        """Return the width and dtype of the message for rows of that width and dtype."""
 
     @abstractmethod
     def encode(self, x: Tensor, rows: Tensor | None, message: Tensor, key: int, memory: Memory | None) -> None:
-        """Writes rows ``x[rows]`` (None: all of x) to the message; `key` names the draws of stochastic rounding."""
+        """Write rows ``x[rows]`` (None: all of x) to the message; `key` names the draws of stochastic rounding."""
 
     @abstractmethod
     def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
-        """Writes (or adds) a message to ``out[positions]`` (None: all of out)."""
+        """Write (or add) a message to ``out[positions]`` (None: all of out)."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Linear(Codec):
 
 
 def codec(bits: int | str, rounding: str = "nearest") -> Codec:
-    """The codec of that many bits per value: 32 (as is), 16 or bf16, fp16, 8, 4, 2."""
+    """Return the codec of that many bits per value: 32 (as is), 16 or bf16, fp16, 8, 4, 2."""
     if rounding not in ("nearest", "stochastic"):
         raise InputError(f"unknown rounding {rounding!r}: use nearest or stochastic")
     if bits == 32:

@@ -1,4 +1,4 @@
-"""Merges: how a reader joins the rows that arrive with those that it already holds."""
+"""Merges: rules by which a reader joins arriving rows with those that it already holds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from isthmus.errors import InputError
 
 
 class Merge(ABC):
-    """One rule of merging. A message is the coded rows of one peer; ``held`` is what the reader has of that peer."""
+    """A rule of merging. A message is the coded rows of one peer; ``held`` is what the reader has from that peer."""
 
     keeps: ClassVar[bool] = True
-    """Readers hold old rows from step to step."""
+    """Whether readers hold old rows from step to step."""
     fills_gaps: ClassVar[bool] = True
-    """Rows that did not arrive are as they were: senders may leave some out."""
+    """Whether rows that did not arrive stay as they were, so that senders may leave some out."""
     suits_drawn: ClassVar[bool] = False
-    """A drawn graph may read the result: each row in it comes from a message for that graph."""
+    """Whether a drawn graph may read the result, because each of its rows comes from a message for that graph."""
     needs_delay: ClassVar[bool] = False
-    """Makes sense for rows of earlier steps only."""
+    """Whether it makes sense only for rows of earlier steps."""
     is_difference: ClassVar[bool] = False
-    """Messages carry the difference from what the reader holds, so senders must know that."""
+    """Whether messages carry the difference from what the reader holds, so that senders must keep a copy of that."""
 
     @abstractmethod
     def apply(
@@ -39,7 +39,7 @@ class Merge(ABC):
 
 @dataclass(frozen=True)
 class Replace(Merge):
-    """The reader holds what arrived last, and nothing else."""
+    """A merge that holds what arrived last, and nothing else."""
 
     keeps = False
     fills_gaps = False
@@ -53,7 +53,7 @@ class Replace(Merge):
 
 @dataclass(frozen=True)
 class Keep(Merge):
-    """Rows that did not arrive stay as they were."""
+    """A merge that leaves rows that did not arrive as they were."""
 
     def apply(
         self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
@@ -63,7 +63,7 @@ class Keep(Merge):
 
 @dataclass(frozen=True)
 class Add(Merge):
-    """A difference arrives, and is added to what is held."""
+    """A merge that adds the arriving difference to what is held."""
 
     is_difference = True
     suits_drawn = True
@@ -80,7 +80,7 @@ class Smooth(Merge):
 
     decay: float = 0.95
     from_zero: bool = False
-    """As published the average begins at zero, and is 95 % too small after one arrival; here it begins with that."""
+    """Whether the average starts at zero, as published (95 % too small after one arrival), not with that arrival."""
 
     fills_gaps = False
     needs_delay = True

@@ -1,4 +1,4 @@
-"""The reader's half of a channel: decode, merge; and what it holds of the others' rows."""
+"""The reader's half of a channel: decodes and merges messages, and holds the others' rows."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from isthmus.comm.transport import Pending
 
 @dataclass
 class Message:
-    """The rows of all peers for one step: under way, or arrived and not yet due."""
+    """The rows of all peers for one step: under way, or arrived but not yet due."""
 
     sent: int  # the step at which it left
     due: int  # the step at which it is used
     links: Links
-    picks: Picks  # per peer: which of its rows came; None is all of them
+    picks: Picks  # per peer: the rows that came; None: all of them
     width: int  # of a row
     dtype: torch.dtype  # of a row
     parts: list[Tensor]  # per peer, as coded
-    block: Tensor | None  # where all parts lie one after the other, if rows are used as they arrive
+    block: Tensor | None  # holds all parts one after the other, if rows are used as they arrive
     leaving: list[Tensor] = field(default_factory=list)  # what I sent, kept until it has left
     pending: Pending | None = None
 
 
 class Reader:
-    """Holds, of every row that the links can carry, what the merge makes of the messages.
+    """The receiving end: it holds, for every row that the links can carry, the merged messages.
 
-    ``rows`` [r, F] is what is read, laid out by peer as ``layout`` says. Where old rows are kept (`store`), that is all
-    of them or, on a drawn graph, those that were drawn for it.
+    ``rows`` [r, F] are the rows to read, laid out by peer as ``layout`` says. Where old rows are kept (`store`), these
+    are all of them or, on a drawn graph, the drawn ones.
     """
 
     def __init__(self, stages: Stages, channel: ChannelId, whole: Links, buffers: Buffers):
@@ -48,26 +48,26 @@ class Reader:
         self.updated = torch.empty(0, dtype=torch.int32)  # [rows of all links], or one for all: the step they come from
 
     def merge(self, message: Message) -> None:
-        """Take a message that is due into what is held."""
+        """Merge a message that is due into the rows held."""
         if self.stages.merge.keeps:
             self._update(message)
         else:
             self._replace(message)
-        # Rows are for the graph of the step that reads them, gradients of the step that made them.
+        # Rows are for the graph of the step that reads them, gradients for that of the step that made them.
         self.layout_of = message.due if self.channel.pass_ == FORWARD else message.sent
 
     def release(self) -> None:
-        """Give the memory of what was read back: it will not be read again."""
+        """Give back the memory of the rows read: they will not be read again."""
         if self.rows is not self.store:
             self.buffers.give(self.rows)
 
     def ages(self, step: int) -> Tensor:
-        """Return how many steps old the rows are that are read, one number per row or one for all."""
+        """Return the ages in steps of the rows that are read, one number per row or one for all."""
         drawn = self._drawn() if self.stages.merge.keeps else None
         return step - (self.updated if drawn is None else self.updated[drawn.long()])
 
     def show(self, layout: Links) -> None:
-        """Read what is kept of the rows of `layout`."""
+        """Let the rows of `layout` be read from the store."""
         self.layout = layout
         drawn = self._drawn()
         if drawn is None:
@@ -77,7 +77,7 @@ class Reader:
             kernels.gather_rows(self.store, drawn, self.rows)
 
     def _drawn(self) -> Tensor | None:
-        """Return where the rows that are read stand in the store, int32; None: they are all of it."""
+        """Return the positions in the store of the rows that are read, int32; None: all of it."""
         assert self.layout is not None, "rows are read after the first message"
         positions = self.layout.arriving(self.channel.leg).positions
         if positions is None:
@@ -115,5 +115,5 @@ class Reader:
 
 
 def arriving_counts(ends: Ends, picks: Picks) -> list[int]:
-    """Return how many rows come from each peer."""
+    """Return the number of rows that come from each peer."""
     return [count if pick is None else len(pick) for count, pick in zip(ends.counts, picks, strict=True)]

@@ -1,7 +1,7 @@
 """CAGNET's transport: every worker's whole block of rows passes every worker, whoever reads it.
 
-In a scatter the block of each worker goes round the ring in n − 1 hops of broadcast. A gather is the transpose of that:
-for each owner a sum goes round, to which every worker adds its share, and ends at the owner (reduce-scatter).
+In a scatter each worker's block goes round the ring in n − 1 hops (broadcast). A gather is the transpose: for each
+owner a sum goes round the ring, every worker adds its share, and it ends at the owner (reduce-scatter).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isthmus.comm.transport import Transport
 
 
 class Ring(Channel):
-    """A channel of whole blocks. Rows are sent at once and in full; coded rows are coded again at each hop of a sum."""
+    """A channel that sends whole blocks, at once and in full; coded rows are coded again at each hop of a sum."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Ring(Channel):
         super().__init__(transport, stages, whole, channel, seed, buffers)
         self.whole, self.num_inner = whole, num_inner
         self.blocks: list[int] = []  # rows of each worker's block
-        self.read: list[Tensor] = []  # per owner, int32: which rows of its block are my halo rows
+        self.read: list[Tensor] = []  # per owner, int32: the rows of its block that are my halo rows
 
     def post(self, step: int, rows: Tensor, links: Links, kind: str, due: int | None = None) -> None:
         self.posted, self.where = rows, Where(self.id.site, self.id.label, step, kind)
@@ -52,7 +52,7 @@ class Ring(Channel):
         out.add_(taken)
 
     def _prepare(self) -> None:
-        """Hear how many rows each worker has, and which of them are this one's mirrors."""
+        """Learn how many rows each worker has, and which of them are mirrored here."""
         where = self.where._replace(kind="ids")
         sizes = torch.zeros(self.transport.size, dtype=torch.int64)
         sizes[self.transport.rank] = self.num_inner
@@ -61,7 +61,7 @@ class Ring(Channel):
         self.read = self.whole.mirrors.split(self.whole.pull(numbers, self.transport, where))
 
     def _broadcast(self, step: int) -> Tensor:
-        """Halo rows are picked from the blocks as they pass."""
+        """Pass blocks round the ring, and pick the halo rows from each as it passes."""
         rows = self.posted
         block = rows.new_empty(self.whole.mirrors.ptr[-1], rows.shape[1])
         pieces, passing = self.whole.mirrors.split(block), self._encode(rows, step, 0)
@@ -72,7 +72,7 @@ class Ring(Channel):
         return block
 
     def _reduce(self, step: int) -> Tensor:
-        """For each owner a sum passes; every worker adds its share to it."""
+        """Pass a sum round the ring for each owner, and add this worker's share to each."""
         shares = self.whole.mirrors.split(self.posted)
         total = self.posted.new_zeros(0, self.posted.shape[1])
         for hop in range(1, self.transport.size):
@@ -95,7 +95,7 @@ class Ring(Channel):
         return message
 
     def _hop(self, message: Tensor, rows: int, like: Tensor) -> Tensor:
-        """Passes a message on to the right, and gives the one from the left."""
+        """Send a message to the right-hand worker, and return the one from the left."""
         rank, size = self.transport.rank, self.transport.size
         width, dtype = self.stages.encode.form(like.shape[1], like.dtype)
         nothing = message[:0]

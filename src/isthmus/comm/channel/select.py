@@ -1,6 +1,6 @@
-"""Selectors: which of a link's rows leave at a step, where the sender decides it alone.
+"""Selectors: rules by which a sender alone decides which of a link's rows leave at a step.
 
-(Rows that are drawn at random are not decided here: both ends draw the same graph, see `isthmus.sample`.)
+(Rows drawn at random are not decided here: both ends draw the same graph, see `isthmus.sample`.)
 """
 
 from __future__ import annotations
@@ -14,43 +14,42 @@ from torch import Tensor
 
 from isthmus.errors import InputError
 
-Picks = list[Tensor | None]  # per peer: int32 numbers of the rows of its block; None is all of them
+Picks = list[Tensor | None]  # per peer: int32 numbers of rows in its block; None: all of them
 
 
 class Select:
-    """One rule of selection, and what it keeps from step to step.
+    """A rule of selection, with the state that it keeps from step to step.
 
-    A recipe gives the rule; every channel has a selector of its own (`start`). A rule that keeps nothing is its own
-    selector.
+    A recipe gives the rule; every channel has its own selector (`start`). A rule without state is its own selector.
     """
 
     compares: ClassVar[bool] = False
-    """The choice is made against what the readers hold: the sender keeps a copy of that, and since the readers can't
-    know the choice, a few bytes go ahead of the rows."""
+    """Whether the choice compares rows with what the readers hold. The sender then keeps a copy of that, and announces
+    the choice in a few bytes, since readers cannot know it."""
     jointly: ClassVar[bool] = False
-    """The choice depends on all rows together, so none of them may be missing where it is made."""
+    """Whether the choice depends on all rows together, so that none of them may be missing where it is made."""
     skips: ClassVar[bool] = True
-    """Some rows may stay at home."""
+    """Whether some rows may stay with the sender."""
     observes: ClassVar[bool] = False
-    """Goes by how training goes: the step has to tell it (`observe`)."""
+    """Whether the choice depends on the progress of training, which the step has to report (`observe`)."""
 
     def start(self) -> Select:
         """Return the selector of one channel."""
         return self
 
     def by_clock(self, worker: int, step: int) -> bool:
-        """Return whether ``worker`` sends at ``step``, as everyone can tell."""
+        """Return whether ``worker`` sends at ``step``, by a rule that every worker can evaluate."""
         return True
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
-        """Choose by comparing the rows of each peer with what it holds of them."""
+        """Choose rows by comparing each peer's rows with what it holds of them."""
         return [None] * len(rows)
 
     def observe(self, told: Mapping[str, float]) -> None:
-        """Learn how training goes: figures of the whole step, equal on all workers. ``train``: share of hits."""
+        """Learn how training goes, by figures of a step that are equal on all workers. ``train``: share of hits."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what outlives a step, by name, for a checkpoint."""
+        """Return the state that outlives a step, by name, for a checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -59,7 +58,7 @@ class Select:
 
 @dataclass(frozen=True)
 class All(Select):
-    """Every row, at every step."""
+    """The rule that sends every row at every step."""
 
     skips = False
 

@@ -1,4 +1,4 @@
-"""The sender's half of a channel: select, clip, encode; and what it remembers of the rows that its readers hold."""
+"""The sender's half of a channel: selects, clips and encodes rows, and remembers what its readers hold."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ NOTHING = torch.empty(0, dtype=torch.int32)
 
 @dataclass
 class Leaving:
-    """The rows of one peer: ``x[index]``, at ``positions`` of the link's memory (None: all, in order)."""
+    """The rows for one peer: ``x[index]``, at ``positions`` of the link's memory (None: all, in order)."""
 
     x: Tensor
     index: Tensor | None
     positions: Tensor | None
 
     def take(self, picks: Tensor | None) -> Leaving:
-        """Return only some of them."""
+        """Return only the picked rows."""
         if picks is None:
             return self
         chosen = picks.long()
@@ -39,12 +39,12 @@ class Leaving:
         return len(self.x if self.index is None else self.index)
 
     def rows(self) -> Tensor:
-        """Return the rows themselves, gathered if they are not yet."""
+        """Return the rows themselves, gathered if necessary."""
         return self.x if self.index is None else kernels.gather_rows(self.x, self.index)
 
 
 class Sender:
-    """Turns this step's rows into one message per peer."""
+    """The sending end: it turns this step's rows into one message per peer."""
 
     def __init__(self, stages: Stages, leg: str, rank: int, whole: Links, buffers: Buffers):
         self.stages, self.leg, self.rank, self.whole, self.buffers = stages, leg, rank, whole, buffers
@@ -55,8 +55,11 @@ class Sender:
         self.memory: list[Tensor] = []
 
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
-        """Return each peer's block: in a scatter, of my rows [n, F] those it mirrors; in a gather, of my mirrors'
-        rows [mirrors, F] those it owns."""
+        """Return each peer's block of rows.
+
+        In a scatter: those of my rows [n, F] that it mirrors; in a gather: those of my mirrors' rows [mirrors, F] that
+        it owns.
+        """
         if self.remembers and not self.memory:
             counts, wide = self.whole.leaving(self.leg).counts, kernels.sum_dtype(rows.dtype)
             self.memory = [rows.new_zeros(count, rows.shape[1], dtype=wide) for count in counts]
@@ -69,11 +72,11 @@ class Sender:
         return self._clipped(blocks) if self.stages.clip else blocks
 
     def choose(self, blocks: list[Leaving], step: int, first: bool = False) -> tuple[list[Leaving], Picks]:
-        """Return the blocks, and which rows of each leave; None is all of them. At first nobody holds any: all do."""
+        """Return the blocks, and the rows of each that leave (None: all). All leave at first, when nobody holds any."""
         if not self.select.compares:
             picks = None if first or self.select.by_clock(self.rank, step) else NOTHING
             return blocks, [picks] * len(blocks)
-        # Rows that are compared are gathered for that, and leave from where they are then.
+        # Rows have to be gathered to be compared, so they are sent from that copy.
         blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
         held = [m if b.positions is None else m[b.positions.long()] for m, b in zip(self.memory, blocks, strict=True)]
         return blocks, self.select.by_value([block.x for block in blocks], held)
@@ -85,7 +88,7 @@ class Sender:
         if self.stages.feedback or self.delta:
             memory = Memory(self.memory[peer], block.positions, self.delta)
         if codec.lossless and block.index is None:
-            message = block.x  # the rows lie as they are to be sent
+            message = block.x  # the rows are already laid out as they are to be sent
         else:
             width, dtype = codec.form(block.x.shape[1], block.x.dtype)
             message = self.buffers.take((len(block), width), dtype)

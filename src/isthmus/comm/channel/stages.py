@@ -1,4 +1,4 @@
-"""Stages: what a channel is made of, and which combinations make sense."""
+"""Stages: the parts of a channel, and the rules for combining them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.errors import InputError
 
 @dataclass(frozen=True)
 class Clip:
-    """SANCUS: all that a worker sends is scaled down to the norm threshold · workers^power.
+    """SANCUS's clipping: everything that a worker sends is scaled down to the norm threshold · workers^power.
 
     The power is −1/2, since sums of n independent gradients grow by √n; as printed it is +1/2, and never clips.
     """
@@ -25,7 +25,7 @@ class Clip:
             raise InputError(f"clip must be above 0, not {self.threshold}")
 
     def limit(self, workers: int) -> float:
-        """Return the largest norm of what one of so many workers sends."""
+        """Return the largest norm that each of so many workers may send."""
         return self.threshold * workers**self.power
 
 
@@ -36,15 +36,15 @@ class Stages:
     select: Select = field(default_factory=All)
     encode: Codec = field(default_factory=AsIs)
     feedback: bool = False
-    """Error feedback: what coding left out of one message is added to the next."""
+    """Error feedback: add to a message what coding left out of the last one."""
     delay: int = 0
-    """Steps between sending and use; a delayed transfer runs beside the computing of the steps between."""
+    """The number of steps between sending and use; a delayed transfer runs beside the computation of those steps."""
     warm: bool = True
-    """The first step waits for fresh rows. False: nothing is there until the first delayed rows are due."""
+    """Whether the first step waits for fresh rows. False: there are none until the first delayed rows are due."""
     merge: Merge = field(default_factory=Replace)
     clip: Clip | None = None
     ring: bool = False
-    """Whole blocks pass from worker to worker round a ring (CAGNET), instead of the rows that each one reads."""
+    """Whether whole blocks pass from worker to worker round a ring (CAGNET), not just the rows that each one reads."""
 
     def __post_init__(self) -> None:
         if self.delay < 0:
@@ -72,15 +72,15 @@ class Stages:
 
     @property
     def plain(self) -> bool:
-        """Rows can be used where they arrive."""
+        """Whether rows can be used where they arrive."""
         return self.encode.lossless and not self.merge.keeps
 
     @property
     def mixes_steps(self) -> bool:
-        """A reader may hold rows that were sent at another step than the one it is at."""
+        """Whether a reader may hold rows that were sent at another step than the current one."""
         return self.delay > 0 or self.merge.keeps
 
     @property
     def stateless(self) -> bool:
-        """Nothing is carried from one step to the next."""
+        """Whether nothing is carried from one step to the next."""
         return not self.delay and not self.feedback and not self.merge.keeps

@@ -1,4 +1,4 @@
-"""A channel's state as named tensors, for checkpoints."""
+"""The state of a channel as named tensors, for checkpoints."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from isthmus.comm.legs import FORWARD
 from isthmus.comm.links import Ends, Links
 
 _DTYPES = [torch.float32, torch.float64, torch.bfloat16]
-_ALL = -1  # instead of the numbers of picked rows: every row
+_ALL = -1  # stands for every row, instead of the numbers of picked rows
 
 LinksOf = Callable[[int], Links]  # gives the links of a step's graph
 
 
 def state_of(channel: Channel) -> dict[str, Tensor]:
-    """Return all that outlives a step. Transfers under way are waited for first."""
+    """Return everything that outlives a step, after waiting for transfers under way."""
     channel.drain()
     reader, state = channel.reader, {"first": torch.tensor([-1 if channel.first is None else channel.first])}
     for q, memory in enumerate(channel.sender.memory):
@@ -38,7 +38,7 @@ def state_of(channel: Channel) -> dict[str, Tensor]:
 
 
 def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> None:
-    """Put a state back; links are not part of it, since the graph of any step can be drawn again."""
+    """Put a state back; it holds no links, since the graph of any step can be drawn again."""
     first, everyone = int(state["first"]), range(channel.transport.size)
     channel.first = None if first < 0 else first
     if "memory.0" in state:

@@ -1,4 +1,4 @@
-"""What training would cost elsewhere: rehearsed here, replayed on machines and links that are only described."""
+"""Predict what training would cost elsewhere: rehearse it here, replay it on described machines and links."""
 
 from isthmus.experiments.plan.plan import Outlook, Outlooks, PlanRequest, plan
 

@@ -1,4 +1,4 @@
-"""Whether workers fit into the memory of their machines, and what to do if not."""
+"""Check whether workers fit into the memory of their machines, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from isthmus.partition import Book, shares
 
 
 def worker_memory(book: Book, parts: Iterable[int], tensors: int, process: int) -> int:
-    """Bytes of a worker: the process itself, the files of its parts (structure, features, labels), its tensors."""
+    """Return the bytes of a worker: the process, the files of its parts (structure, features, labels), its tensors."""
     return process + sum(book.parts[k].bytes for k in parts) + tensors
 
 
 def fullest(memory: Sequence[int], machine: Sequence[int]) -> int:
-    """Bytes on the machine that holds most; `machine` says where each worker is."""
+    """Return the bytes on the fullest machine; `machine` gives the machine of each worker."""
     totals = dict.fromkeys(machine, 0)
     for size, where in zip(memory, machine, strict=True):
         totals[where] += size
@@ -25,7 +25,7 @@ def fullest(memory: Sequence[int], machine: Sequence[int]) -> int:
 
 
 def check_floor(config: TrainConfig, book: Book, machine: Sequence[int], limit: int | None) -> None:
-    """Refuses before any work what no recipe makes fit: parts, and the rows of every layer for its gradient."""
+    """Refuse, before any work, what no recipe can make fit: the parts, and the rows of every layer for its gradient."""
     shape = config.model
     per_node = DTYPES[config.dtype].itemsize * (shape.hidden * (shape.layers - 1) + book.classes)
     floor = [

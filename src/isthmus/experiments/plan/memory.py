@@ -1,4 +1,4 @@
-"""Memory: what a worker's tensors take, what a machine has, and how people write it."""
+"""Memory: how much a worker's tensors take, how much a machine has, and how people write it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 1
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations of this thread make, as long as anyone holds them.
+    """A counter of the bytes of all tensors that operations of this thread make, while anything holds them.
 
     Memory that was there before (memory-mapped files) and views of it are not counted.
     """
@@ -58,7 +58,7 @@ def _memory(tensor: Tensor):
 
 
 def bytes_of(text: str) -> int:
-    """ "16GiB" → 2³⁴."""
+    """Return a written size as a number of bytes: "16GiB" → 2³⁴."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?i?b)", text.strip().lower())
     if match is None or match[2] not in UNITS or not float(match[1]):
         raise InputError(f"cannot read the memory size {text!r}: write it like 16GiB or 512MiB")
@@ -66,13 +66,13 @@ def bytes_of(text: str) -> int:
 
 
 def written(size: float) -> str:
-    """2³⁴ → "16.0 GiB"."""
+    """Return a number of bytes as people write it: 2³⁴ → "16.0 GiB"."""
     unit = next((unit for unit in ("TiB", "GiB", "MiB") if size >= UNITS[unit.lower()]), "KiB")
     return f"{size / UNITS[unit.lower()]:.3g} {unit}"
 
 
 def available() -> int | None:
-    """Bytes that this machine can still give: as the kernel says, and no more than a container's limit leaves."""
+    """Return the bytes that this machine can still give: as the kernel says, within a container's limit."""
     meminfo = Path("/proc/meminfo")
     if not meminfo.exists():
         return None
@@ -81,7 +81,7 @@ def available() -> int | None:
 
 
 def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """What cgroups, version 2 or 1, still allow this process."""
+    """Return the bytes that cgroups, version 2 or 1, still allow this process."""
     left = []
     for limit, used in (
         ("memory.max", "memory.current"),

@@ -1,4 +1,4 @@
-"""What every recipe would cost on given parts, machines and links: bytes, memory, seconds of a step."""
+"""Predict the cost of every recipe on given parts, machines and links: bytes, memory, seconds of a step."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from isthmus.partition import Book, shares
 from isthmus.recipes.parse import Entry
 from isthmus.testbed import bits_per_second, queue_bytes
 
-MOST_GAUGED = 8  # workers among whom messages are measured
+MOST_GAUGED = 8  # workers between which messages are measured
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is planned. ``config`` holds for every recipe, but for its name and options."""
+    """The request for a plan. ``config`` holds for every recipe, except for its name and options."""
 
     entries: Sequence[Entry]
     config: TrainConfig
     workers: int | None = None
     link: str | None = None
-    """Rate of the machines' links, such as 10gbit; None: all workers are on this machine."""
+    """The rate of the machines' links, such as 10gbit; None: all workers are on this machine."""
     hosts: int | None = None
-    """Machines like this one, joined by the links; workers are dealt out to them in turn. None: one for each worker."""
+    """The number of machines like this one, to which workers are dealt out in turn. None: one for each worker."""
     testbed: bool = False
-    """The hosts are those of a testbed: links of their own, but the cores and the memory of this machine."""
+    """Whether the hosts are those of a testbed: links of their own, but the cores and the memory of this machine."""
     threads: int | None = None
     memory: str | None = None
-    """Of a machine, such as 16GiB; None: what this one has left."""
+    """The memory of a machine, such as 16GiB; None: what this one has left."""
     steps: int = 6
-    """Of a rehearsal, whose times count."""
+    """The number of steps of a rehearsal whose times count."""
 
     def __post_init__(self) -> None:
         least = {"workers": self.workers, "hosts": self.hosts, "threads": self.threads, "steps": self.steps}
@@ -69,7 +69,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What one recipe would cost. Bytes are those of all workers, by kind; memory is that of the largest worker."""
+    """The predicted cost of one recipe. Bytes are those of all workers, by kind; memory is the largest worker's."""
 
     label: str
     recipe: str
@@ -80,15 +80,15 @@ class Outlook:
     memory_per_machine: int
     fits: bool
     compute_seconds: float
-    """Of a step, if nothing were ever waited for."""
+    """The seconds of a step if no worker ever waited."""
     transfer_seconds: float
-    """Of the busiest direction of a link in a step, if nothing were ever computed."""
+    """The seconds of the busiest direction of a link in a step if nothing were computed."""
     step_seconds: float
 
 
 @dataclass(frozen=True)
 class Outlooks:
-    """The plan: its assumptions, and what becomes of every recipe."""
+    """The plan: its assumptions, and the predicted cost of every recipe."""
 
     graph: str
     parts: int
@@ -103,7 +103,7 @@ class Outlooks:
 
     @property
     def base(self) -> Outlook:
-        """What others are compared with: vanilla if it is there, else the first."""
+        """The recipe that others are compared with: vanilla if it is there, else the first."""
         return next((one for one in self.recipes if one.recipe == "vanilla"), self.recipes[0])
 
     def speed_up(self, one: Outlook) -> float:
@@ -117,7 +117,7 @@ class Outlooks:
 
 
 def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
-    """Rehearses every recipe on the parts and replays it; refuses what cannot fit, with the remedy."""
+    """Rehearse every recipe on the parts and replay it; refuse what cannot fit, with the remedy."""
     tell = tell or (lambda text: None)
     workers = asked.workers or book.num_parts
     site, limit = _site(asked, workers), bytes_of(asked.memory) if asked.memory else available()
@@ -142,7 +142,7 @@ def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
 
 
 def _load() -> float:
-    """Tasks per core in the last minute."""
+    """Return the tasks per core in the last minute."""
     return os.getloadavg()[0] / threads_for(1, None)
 
 
@@ -160,8 +160,11 @@ def _site(asked: PlanRequest, workers: int) -> Site:
 
 
 def _at_once(site: Site) -> int:
-    """Workers of a machine that compute together in a rehearsal: all where each has a clock of its own (`Rehearsing`),
-    so that they push each other out of the caches as they will; else as many as have cores."""
+    """Return how many workers of a machine compute together in a rehearsal.
+
+    All, where each has a clock of its own (`Rehearsing`), so that they compete for the caches as they will in training;
+    else as many as have cores.
+    """
     together = site.machine.count(0)
     return together if site.threads == 1 else max(1, min(together, int(site.cores) // site.threads))
 

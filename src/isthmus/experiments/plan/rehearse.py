@@ -1,7 +1,7 @@
-"""A few steps of a recipe on the real parts, with all workers in this process: every byte is real, no link is needed.
+"""Rehearse a few steps of a recipe on the real parts, with all workers in this process: bytes are real, links are not.
 
-Workers take turns on the stage, so that the times between two messages are those of computing with cores of one's own.
-What a message does on a link is left to `replay`.
+Workers take turns, so that the times between two messages are those of computing on cores of one's own. `replay` adds
+what happens to messages on a link.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from isthmus.launch.memory import kept_blocks
 from isthmus.local import Policy
 from isthmus.partition import Book
 
-PRELUDE = 3  # steps whose times do not count: what is made once is made in them, pipelines fill, memory is tracked
+PRELUDE = 3  # steps whose times do not count: results kept for the run are made, pipelines fill, memory is tracked
 PATIENCE = 3600.0  # seconds that a worker may wait for its turn or for another: all others may come before it
 
 
 @dataclass(frozen=True)
 class Played:
-    """What one worker's rehearsal says: its trace, the bytes it sent by kind in each step, the most memory it held."""
+    """The result of one worker's rehearsal: its trace, the bytes it sent by kind in each step, its peak memory."""
 
     trace: Trace
     sent: list[Counter]
@@ -42,11 +42,11 @@ class Played:
 def rehearse(
     book: Book, config: TrainConfig, policy: Policy, workers: int, threads: int, at_once: int, steps: int
 ) -> list[Played]:
-    """`PRELUDE` + `steps` steps on `workers` workers with so many threads each, of whom `at_once` compute together."""
+    """Run `PRELUDE` + `steps` steps on workers with ``threads`` threads each, `at_once` of them computing together."""
 
     def work(transport: Transport) -> Played:
         assert isinstance(transport, Rehearsing)
-        torch.set_num_threads(threads)  # a setting of each thread
+        torch.set_num_threads(threads)  # it is a setting of each thread
         with transport.playing():
             return _play(book, config, policy, transport, steps)
 
@@ -91,12 +91,12 @@ class Stage(Hub):
 
 
 class Rehearsing(InProcess):
-    """Writes down what its worker does. While a message is handed over, its clock stands and its place is free."""
+    """A transport that records its worker's events. During a handover its clock stands still and its place is free."""
 
     def __init__(self, stage: Stage, rank: int):
         super().__init__(stage, rank)
         self.places, self.playing_now, self.since = stage.places, False, 0.0
-        # A single thread has a clock that stands while others have its core.
+        # The clock of a single thread stands still while others have its core.
         self.clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
         self.trace: Trace = []
         self.memory = LiveBytes()
@@ -110,7 +110,7 @@ class Rehearsing(InProcess):
             self._leave()
 
     def event(self, *events: Event) -> None:
-        """Something happens that takes no time."""
+        """Record events that take no time."""
         now = self.clock()
         self.trace += [Compute(now - self.since), *events]
         self.since = now
@@ -141,7 +141,7 @@ class Rehearsing(InProcess):
 
 
 class _Watched(Pending):
-    """A transfer that is waited for aside."""
+    """A transfer whose wait does not count as computing."""
 
     def __init__(self, transport: Rehearsing, number: int, transfer: Pending):
         super().__init__(transport.ledger)

@@ -1,13 +1,14 @@
-"""Replays the traces of all workers on machines and links that are only described, as a fluid: what has begun goes on
-at a constant speed until something begins or ends.
+"""Replay the traces of all workers on machines and links that are only described.
 
-- A message sets out when its sender has sent it and its reader has room for it, `latency` later, and when threads at
-  both ends have done the work `aside` of all messages so far. Messages of one worker to another keep their order,
-  but for those that are sent apart, such as sums over workers.
-- Messages share the two directions of every host's link evenly; those inside a host only meet its cores. One that is
+The model is a fluid: what has begun goes on at a constant speed until something else begins or ends.
+
+- A message sets out `latency` after its sender has sent it and its reader has room for it, and when threads at both
+  ends have done the work `aside` of all messages so far. Messages of one worker to another keep their order, except
+  those that are sent apart, such as sums over workers.
+- Messages share the two directions of every host's link evenly; those inside a host only need its cores. One that is
   sent apart still queues at the link behind what others have put there.
-- Workers that compute, and the threads that move their bytes, share the cores of their machine: who asks for little
-  gets it, the others get equal shares.
+- Workers that compute, and the threads that move their bytes, share the cores of their machine: small demands are met,
+  the others get equal shares.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from isthmus.launch.gauge import Gauge
 
 @dataclass(frozen=True)
 class Site:
-    """Where workers run: machines, and the links of hosts. `machine` and `host` are per worker."""
+    """The machines on which workers run, and the links of hosts. `machine` and `host` are per worker."""
 
-    machine: Sequence[int]  # whose cores it shares
-    host: Sequence[int]  # whose link it shares; workers of one host reach each other without it
+    machine: Sequence[int]  # the machine whose cores it shares
+    host: Sequence[int]  # the host whose link it shares; workers of one host reach each other without it
     cores: float  # of a machine
     threads: int  # of a worker
     link: float | None = None  # bytes per second in each direction; None: as fast as cores move them
@@ -36,24 +37,24 @@ class Site:
 
 @dataclass
 class Flow:
-    """A message."""
+    """A message on its way."""
 
     source: int
     target: int
     left: float  # bytes
     transfer: int
     apart: bool = False
-    starts: float = np.inf  # when it may set out
-    away: bool = False  # it has set out
+    starts: float = np.inf  # the time at which it may set out
+    away: bool = False  # whether it has set out
 
 
 def replay(traces: Sequence[Trace], site: Site, gauge: Gauge) -> list[list[float]]:
-    """When each worker began each of its steps, in seconds."""
+    """Return the times, in seconds, at which each worker began each of its steps."""
     return _Play(traces, site, gauge).run()
 
 
 def fair(demands: np.ndarray, capacity: float) -> np.ndarray:
-    """Shares of a capacity: all that is asked for if there is enough; else none gets more than an equal share needs."""
+    """Return shares of a capacity: all demands, if there is enough; else small ones, and equal shares for the rest."""
     given, open_ = np.zeros(len(demands)), demands > 0
     while open_.any():
         share = (capacity - given.sum()) / open_.sum()
@@ -76,12 +77,12 @@ class _Play:
         self.size, self.now = len(traces), 0.0
         self.at = [0] * self.size  # the next event of each worker
         self.computing = np.zeros(self.size)  # seconds left
-        self.aside = np.zeros(self.size)  # the same, of the thread that moves bytes
+        self.aside = np.zeros(self.size)  # the same for the thread that moves bytes
         self.steps: list[list[float]] = [[] for _ in traces]
         self.posted = [0] * self.size  # the last transfer of each worker
-        self.waiting = [0] * self.size  # for this transfer; 0: for none
-        self.open: dict[tuple[int, int], int] = defaultdict(int)  # (transfer, worker): messages that are not yet over
-        self.queues: dict[tuple[int, int, bool], deque[Flow]] = defaultdict(deque)  # by sender, reader and way
+        self.waiting = [0] * self.size  # the transfer waited for; 0: none
+        self.open: dict[tuple[int, int], int] = defaultdict(int)  # (transfer, worker): messages not yet over
+        self.queues: dict[tuple[int, int, bool], deque[Flow]] = defaultdict(deque)  # by sender, reader and apart
         self.machine, self.host = np.array(site.machine), np.array(site.host)
         for source, trace in enumerate(traces):
             for event in trace:
@@ -94,7 +95,7 @@ class _Play:
     def run(self) -> list[list[float]]:
         while True:
             while sum(self._advance(worker) for worker in range(self.size)):
-                pass  # one may have set another free
+                pass  # because one may have set another free
             flows = [queue[0] for queue in self.queues.values() if queue]
             going = [flow for flow in flows if self._away(flow)]
             soon = min((flow.starts - self.now for flow in flows if flow.starts > self.now), default=np.inf)
@@ -106,7 +107,7 @@ class _Play:
         return self.steps
 
     def _advance(self, worker: int) -> bool:
-        """Lets a worker go on until it has to compute or to wait; says whether it moved."""
+        """Let a worker go on until it has to compute or to wait; return whether it moved."""
         moved = False
         while self._free(worker) and self.at[worker] < len(self.traces[worker]):
             event = self.traces[worker][self.at[worker]]
@@ -142,7 +143,7 @@ class _Play:
                     self.aside[[flow.source, flow.target]] += self.gauge.aside
 
     def _queued(self, flow: Flow) -> float:
-        """Seconds that a message apart spends at its host's link behind the rows that are there."""
+        """Return the seconds that a message sent apart spends at its host's link behind the rows that are there."""
         if not flow.apart or self.site.link is None or self.host[flow.source] == self.host[flow.target]:
             return 0.0
         rows = (queue[0] for (_, _, apart), queue in self.queues.items() if queue and not apart)
@@ -158,7 +159,7 @@ class _Play:
         return flow.away
 
     def _flow(self, going: list[Flow], soon: float) -> None:
-        """Time passes until the next thing ends or begins."""
+        """Let time pass until the next event ends or begins."""
         sources, targets = np.array([f.source for f in going], int), np.array([f.target for f in going], int)
         speed = self._on_links(sources, targets)
         busy = np.where(self.computing > 0, float(self.site.threads), 0.0)
@@ -172,7 +173,7 @@ class _Play:
             given[:, here] = fair(asked[:, here].ravel(), self.site.cores).reshape(2, -1)
         pace = np.divide(given[0], busy, out=np.zeros(self.size), where=busy > 0)
         carried = np.minimum(1.0, np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0))
-        helping = np.maximum(1e-3, given[1] - moving * carried)  # what moving bytes leave for the work aside
+        helping = np.maximum(1e-3, given[1] - moving * carried)  # what moving bytes leaves for the work aside
         speed = speed * np.minimum(carried[sources], carried[targets])
         left, helped = np.array([flow.left for flow in going]), self.aside > 0
         ends = [soon, *(left / speed), *(self.computing[pace > 0] / pace[pace > 0])]
@@ -188,7 +189,7 @@ class _Play:
                 self.open[flow.transfer, flow.target] -= 1
 
     def _on_links(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Bytes per second of every message, if cores were free."""
+        """Return the bytes per second of every message, if cores were free."""
         speed = np.full(len(sources), self.gauge.bandwidth)
         if self.site.link is not None:
             out, into = self.host[sources], self.host[targets]

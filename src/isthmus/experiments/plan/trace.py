@@ -1,4 +1,4 @@
-"""What a worker did, as the events of a trace: computing, and everything that it waits for others in."""
+"""Traces: the events of a worker, which are computing and everything in which it waits for others."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Step:
-    """A step begins."""
+    """The beginning of a step."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """So many seconds on cores of one's own."""
+    """Computing for so many seconds on cores of one's own."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Post:
-    """Messages leave, ``sizes[q]`` bytes to worker q, and room for those of the others is ready; nobody waits yet."""
+    """The sending of messages, ``sizes[q]`` bytes to worker q; room for the others' is ready, nobody waits yet."""
 
     transfer: int  # the same number at every worker
     sizes: tuple[int, ...]
-    apart: bool = False  # not behind messages that were sent before
+    apart: bool = False  # not queued behind messages that were sent before
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Until all messages of a transfer have come and gone."""
+    """A wait until all messages of a transfer have arrived and left."""
 
     transfer: int
 
@@ -40,18 +40,18 @@ Trace = list[Event]
 
 
 def steps_of(trace: Trace) -> list[Trace]:
-    """The events of each step, from its beginning to that of the next."""
+    """Return the events of each step, from its beginning to that of the next."""
     begins = [at for at, event in enumerate(trace) if isinstance(event, Step)]
     return [trace[first:last] for first, last in pairwise(begins)]
 
 
 def joined(steps: list[Trace]) -> Trace:
-    """Steps one after the other, and the mark where the last one ends."""
+    """Return the steps as one trace, with a mark where the last one ends."""
     return [*(event for step in steps for event in step), Step()]
 
 
 def steadied(steps: list[Trace]) -> list[Trace]:
-    """The same steps without the hiccups of the machine: steps that do the same compute for the same times, medians."""
+    """Return the steps without the hiccups of the machine: steps with equal events compute for their median times."""
     alike = {shape: list(group) for shape, group in groupby(sorted(steps, key=_shape), key=_shape)}
     usual = {
         shape: [
@@ -64,10 +64,10 @@ def steadied(steps: list[Trace]) -> list[Trace]:
 
 
 def computing(trace: Trace) -> float:
-    """Seconds of computing in it."""
+    """Return the seconds of computing in a trace."""
     return sum(event.seconds for event in trace if isinstance(event, Compute))
 
 
 def _shape(step: Trace) -> str:
-    """What is done, whatever its size: the first letters of the events."""
+    """Return the kinds of a step's events, whatever their sizes: their first letters."""
     return "".join(type(event).__name__[0] for event in step)

@@ -1,4 +1,4 @@
-"""How long the links alone would need for a step."""
+"""The time that the links alone would need for a step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from isthmus.experiments.plan.trace import Post, Trace
 
 
 def busiest(steps: Sequence[Sequence[Trace]], site: Site, loopback: float) -> float:
-    """Seconds per step of the busiest direction of a host's link; without links, of what a worker sends or receives.
+    """Return the seconds per step of the busiest direction of a host's link; without links, of the busiest worker.
 
-    ``steps[w]`` are the traced steps of worker w; `loopback` is what moves the bytes where there are no links.
+    ``steps[w]`` are the traced steps of worker w; `loopback` is the rate in bytes per second where there are no links.
     """
     workers = len(steps)
     crossing = np.zeros((workers, workers))  # bytes from row to column, all steps

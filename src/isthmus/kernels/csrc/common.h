@@ -1,7 +1,7 @@
 // Shared by the loops of the native core: vectors of one register, and rows dealt out to threads by work.
 //
 // Plain C ABI, no torch and no Python headers: one build serves every version of both. Each loop has a torch twin
-// in ../twin.py which says what it computes; here stands only how.
+// in ../twin.py, which shows what it computes; the code here only shows how.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Drawing rows and edges, and the patterns of what was drawn. Who is drawn is a function of (stream, number) alone.
+// Drawing rows and edges, and the patterns of what was drawn. What is drawn is a function of (stream, number) alone.
 #include <cmath>
 #include <vector>
 

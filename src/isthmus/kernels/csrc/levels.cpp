@@ -57,13 +57,13 @@ double water_level(const double* values, int64_t count, double budget) {
   }
 }
 
-// What the hash of an edge takes from its target and from its source. Coupled edges take nothing from the target.
+// The parts of an edge's hash that target and source contribute. Coupled edges take nothing from the target.
 inline uint32_t target_key(uint64_t stream, int64_t id, bool coupled) {
   return coupled ? 0 : (uint32_t)key_of(stream, id);
 }
 inline uint32_t source_key(uint64_t stream, int64_t id) { return (uint32_t)(key_of(stream, id) >> 32); }
 
-// A row's edges are marked in words of its own: no two threads write one word.
+// Every row starts a new word of marks, so that no two threads write to the same word.
 inline int64_t first_word(const int64_t* indptr, int64_t r) { return indptr[r] / kMarks + r; }
 
 // Marks which of `count` edges of a row are kept: bits + 1/2 < p * 2^32.

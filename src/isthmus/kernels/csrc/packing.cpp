@@ -68,7 +68,7 @@ struct PackTask {
   Wide<In>* base_row(int64_t i) const { return base ? base + (base_rows ? base_rows[i] : i) * base_stride : nullptr; }
 };
 
-// What is to be quantised of n features: x, x + base or x - base. Without base, x is read where it stands.
+// The values to quantise of n features: x, x + base or x - base. Without base, x is read where it stands.
 template <typename In, typename T>
 inline const T* values(const In* __restrict x, const T* __restrict base, bool delta, int n, T* __restrict buffer) {
   if constexpr (std::is_same<In, T>::value)
@@ -147,7 +147,7 @@ inline void pack_row(const PackTask<In>& task, int64_t i) {
     const int n = (int)std::min<int64_t>(kBlock, task.width - f);
     extent.include(block(f, n), n);
   }
-  float lo = (float)extent.low + 0.0f, unit = (float)((extent.high - extent.low) / kLargest);  // + 0: there is no -0
+  float lo = (float)extent.low + 0.0f, unit = (float)((extent.high - extent.low) / kLargest);  // + 0 turns -0 into 0
   const bool finite = extent.flaw == 0 && std::isfinite(lo) && std::isfinite(unit);
   if (!finite) lo = unit = std::numeric_limits<float>::quiet_NaN();
   uint8_t* to = task.to + i * task.to_stride;

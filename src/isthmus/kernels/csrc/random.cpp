@@ -16,7 +16,7 @@ inline void dropout_row(const T* from, T* to, T* before, int width, uint64_t key
 #pragma omp simd
   for (int f = 0; f < width; ++f) {
     const uint32_t bits = feature_bits(low, high, (uint32_t)f);
-    const Wide<T> given = widen(from[f]), value = given < floor ? floor : given;  // what is not a number stays so
+    const Wide<T> given = widen(from[f]), value = given < floor ? floor : given;  // NaN stays NaN
     if (Both) narrow(value, before[f]);
     narrow(bits >= threshold ? value * scale : Wide<T>(0), to[f]);
   }
@@ -34,7 +34,7 @@ void dropout(int64_t rows, int64_t width, const T* x, const int64_t* nodes, uint
   });
 }
 
-// The same mask for rows of which only some features are stored: value e is feature indices[e] of its row.
+// The same mask for rows that store only some of their features: value e is feature indices[e] of its row.
 template <typename T>
 void dropout_stored(int64_t rows, const int64_t* indptr, const int32_t* indices, const T* values, const int64_t* nodes,
                     uint64_t stream, uint32_t threshold, Wide<T> scale, T* out, int threads) {
@@ -48,7 +48,7 @@ void dropout_stored(int64_t rows, const int64_t* indptr, const int32_t* indices,
   });
 }
 
-// Gradient of relu followed by dropout, from what came out: only a kept, positive feature is above zero.
+// Gradient of relu followed by dropout, from their result: only a kept, positive feature is above zero.
 template <typename T>
 void kept_positive(int64_t count, const T* out, const T* grad, Wide<T> scale, T* to, int threads) {
 #pragma omp parallel for simd schedule(static) num_threads(threads)

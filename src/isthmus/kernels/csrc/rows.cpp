@@ -1,4 +1,4 @@
-// Moving rows between a matrix and a message, and turning a CSR round.
+// Moving rows between a matrix and a message, and transposing a CSR.
 #include "common.h"
 
 namespace isthmus {
