@@ -6,6 +6,7 @@ who listens at that port. So the address is tried first, and the store is opened
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -20,6 +21,8 @@ import torch.distributed as dist
 from isthmus.errors import WorkerError
 
 T = TypeVar("T")
+LOOPBACK = ("127.", "::1")
+BACKLOG = 1024
 AGAIN = 2.0  # seconds for another connection to a store that has answered before
 
 
@@ -35,6 +38,37 @@ def meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.Sto
             f"start it, or look at its own last lines; --timeout sets the limit"
         )
     return store
+
+
+def keep_store(host: str, port: int = 0, timeout: float = 300.0) -> dist.TCPStore:
+    """A store that listens at this address of this machine alone; torch's own would listen at all of them."""
+    listener = listen(host, port)
+    port, limit = listener.getsockname()[1], timedelta(seconds=timeout)
+    descriptor = listener.detach()
+    return dist.TCPStore(
+        host, port, is_master=True, timeout=limit, wait_for_workers=False, master_listen_fd=descriptor
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket at an address of this machine; at all of them only if others reach it by none of its own.
+
+    That is so behind address translation, and where a machine's own name leads it to loopback alone.
+    """
+    for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if str(address[0]).startswith(LOOPBACK) and host != "localhost" and not host.startswith(LOOPBACK):
+            continue
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 def reopen(rank: int, size: int, host: str, port: int) -> dist.Store:
@@ -103,15 +137,20 @@ def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: 
         raise WorkerError(f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
 
     def store() -> dist.Store:
-        limit = timedelta(seconds=timeout)
-        return dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False)
+        if mine:
+            return keep_store(host, port, timeout)
+        return dist.TCPStore(host, port, size, timeout=timedelta(seconds=timeout), wait_for_workers=False)
 
-    answer = within(deadline - time.monotonic(), store)
+    try:
+        answer = within(deadline - time.monotonic(), store)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        remedy = "give another MASTER_PORT (torchrun: --master-port)"
+        raise WorkerError(f"port {port} of this machine is taken: {remedy}") from error
     if answer and not isinstance(answer[0], RuntimeError):
         # The restart count keeps an earlier attempt's arrivals and addresses from being taken for this one's.
         return dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", answer[0])
-    if mine and answer and "EADDRINUSE" in str(answer[0]):
-        raise WorkerError(f"port {port} of this machine is taken: give another MASTER_PORT (torchrun: --master-port)")
     reason = str(answer[0]).strip().splitlines()[0] if answer else "what listens there does not answer"
     raise WorkerError(
         f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s ({reason}): "

@@ -19,7 +19,7 @@ from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
-from isthmus.launch.network import towards
+from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACES, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -60,10 +60,13 @@ def join(place: Place, timeout: float) -> Transport:
     """This worker's links to the others."""
     if place.size == 1:
         return Hub(1).transport(0)
-    if "GLOO_SOCKET_IFNAME" not in os.environ and (name := towards(place.host, place.port)):
+    # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does).
+    alone = place.together and (os.environ.get("GLOO_SOCKET_IFNAME") or "lo") in LOOPBACK_INTERFACES
+    host = LOOPBACK_ADDRESS if alone else place.host
+    if not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
-    return Processes(place.rank, place.size, place.host, place.port, timeout)
+    return Processes(place.rank, place.size, host, place.port, timeout)
 
 
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import struct
 import sys
 
 LOOPBACK = "127."
+LOOPBACK_ADDRESS, LOOPBACK_INTERFACES = "127.0.0.1", ("lo", "lo0")
 
 
 def addresses() -> dict[str, str]:

@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
+from isthmus.comm.meet import keep_store
 from isthmus.errors import InputError, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.network import addresses
@@ -50,7 +49,7 @@ def start(job: Job, workers: int) -> dict[str, Any]:
         alone = set(nodes) == {here}
         host = "127.0.0.1" if alone else ray.util.get_node_ip_address()
         # The store lives in this process: its port cannot be taken between being chosen and being used.
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        store = keep_store(host)
         with signals(job) as stop:
             told = [variables(job, k, workers, local[node], host, store.port) for k, node in enumerate(nodes)]
             _asked([actor.start.remote(one, alone) for actor, one in zip(actors, told, strict=True)], job.timeout)
