@@ -45,9 +45,7 @@ def keep_store(host: str, port: int = 0, timeout: float = 300.0) -> dist.TCPStor
     listener = listen(host, port)
     port, limit = listener.getsockname()[1], timedelta(seconds=timeout)
     descriptor = listener.detach()
-    return dist.TCPStore(
-        host, port, is_master=True, timeout=limit, wait_for_workers=False, master_listen_fd=descriptor
-    )
+    return dist.TCPStore(host, port, is_master=True, timeout=limit, wait_for_workers=False, master_listen_fd=descriptor)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ import torch
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
+from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
@@ -49,6 +50,12 @@ class Job:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    def asked(self) -> dict[str, Any]:
+        """What all workers must have been asked besides the config, by the names of the command's options."""
+        prediction = {} if self.prediction is None else asdict(self.prediction)
+        prediction.pop("run", None)  # a copy of it may be elsewhere; its weights are compared
+        return {"command": self.kind, "resume": self.resume, **prediction}
+
     @staticmethod
     def from_json(text: str) -> Job:
         values = json.loads(text)
@@ -80,6 +87,7 @@ def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
     if job.kind == "gauge":
         return gauge(transport)
     book = Book.read(job.parts)
+    check_agreement(transport, job.config, book, job.asked())
     if job.kind == "verify":
         return verify(book, job.config, transport)
     out = None if job.out is None else Path(job.out)
