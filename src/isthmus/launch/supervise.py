@@ -16,10 +16,11 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
+from isthmus.launch.paths import told_paths
 from isthmus.launch.place import threads_for
 from isthmus.launch.signals import asked_to_stop
 
-COMMAND = [sys.executable, "-m", "isthmus.launch.worker"]
+COMMAND = [sys.executable, "-P", "-m", "isthmus.launch.worker"]  # -P: not from the working folder
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
@@ -52,9 +53,8 @@ def variables(job: Job, rank: int, size: int, local_size: int, host: str, port: 
 
 def spawn(told: dict[str, str], command: list[str] = COMMAND) -> subprocess.Popen:
     """A worker process on this machine, which ends with this one."""
-    # What can be imported here, such as a model of one's own, can be imported there.
-    paths = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    environ = {**os.environ, "PYTHONPATH": paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
+    paths = told_paths(Job.from_json(told["ISTHMUS_JOB"]).config.model.model)
+    environ = {**os.environ, **paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
     use_huge_pages(environ)
     # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
