@@ -1,12 +1,13 @@
-"""How workers that are processes find each other: at a store that worker 0, or the launcher's agent, keeps.
+"""How workers that are processes find each other: at a meeting point (`comm.rendezvous`) that one of them keeps.
 
-torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a stranger
-who listens at that port. So the address is tried first, and the store is opened under a deadline.
+It is worker 0, at the address that all were told; or who started them, if that was this program. torchrun's agent has a
+store of its own at that address: there worker 0 only says where the meeting point is.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import threading
@@ -18,61 +19,97 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
+from isthmus.comm.guest import RendezvousStore, enter
+from isthmus.comm.rendezvous import Rendezvous
+from isthmus.comm.secret import run_secret
 from isthmus.errors import WorkerError
 
 T = TypeVar("T")
-LOOPBACK = ("127.", "::1")
-BACKLOG = 1024
-AGAIN = 2.0  # seconds for another connection to a store that has answered before
+KEPT = "ISTHMUS_MEETING"  # "starter": who started the workers keeps the meeting point
+MEETING = "meeting"
 
 
-def meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.Store:
-    """A store that all workers have reached; the error names those that have not."""
-    deadline = time.monotonic() + timeout
-    # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
-    mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    store = _open(rank, size, host, port, timeout, deadline, mine)
-    if absent := signed(store, "here", rank, size, deadline):
-        raise WorkerError(
-            f"{named(absent)} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
-            f"start it, or look at its own last lines; --timeout sets the limit"
-        )
-    return store
+def meet(rank: int, size: int, host: str, port: int, timeout: float, address: str = "") -> RendezvousStore:
+    """A store that all workers have reached; the error names those that have not.
 
-
-def keep_store(host: str, port: int = 0, timeout: float = 300.0) -> dist.TCPStore:
-    """A store that listens at this address of this machine alone; torch's own would listen at all of them."""
-    listener = listen(host, port)
-    port, limit = listener.getsockname()[1], timedelta(seconds=timeout)
-    descriptor = listener.detach()
-    return dist.TCPStore(host, port, is_master=True, timeout=limit, wait_for_workers=False, master_listen_fd=descriptor)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket at an address of this machine; at all of them only if others reach it by none of its own.
-
-    That is so behind address translation, and where a machine's own name leads it to loopback alone.
+    ``address`` is that of this machine where worker 0 listens if host and port are those of torchrun's agent; "": the
+    one that leads there.
     """
-    for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        if str(address[0]).startswith(LOOPBACK) and host != "localhost" and not host.startswith(LOOPBACK):
-            continue
-        listener = socket.socket(family, kind)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-            return listener
-        except OSError as error:
-            listener.close()
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-    return socket.create_server(("", port), backlog=BACKLOG)
+    deadline, secret = time.monotonic() + timeout, run_secret()
+    place, keeper = (host, port), None
+    if os.environ.get(KEPT) != "starter":
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            place, keeper = _told_by_agent(rank, size, (host, port), address, secret, timeout, deadline)
+        elif rank == 0:
+            keeper = _keep(host, port, size, secret, timeout, deadline)
+    try:
+        store = enter(rank, size, place, secret, timeout, deadline)
+        if isinstance(store, str):
+            where = f"{place[0]}:{place[1]}"
+            raise WorkerError(f"worker {rank} could not meet the others at {where} within {timeout:g} s{store}")
+    except BaseException:
+        if keeper is not None:
+            keeper.close()
+        raise
+    store.keeper = keeper
+    try:
+        if absent := signed(store, "here", rank, size, deadline):
+            raise _absent(absent, size, host, port, timeout)
+        return store
+    except BaseException:
+        store.leave()
+        raise
 
 
-def reopen(rank: int, size: int, host: str, port: int) -> dist.Store:
-    """Another connection to the store of workers that have met."""
+def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadline: float) -> Rendezvous:
+    """The meeting point of worker 0, as soon as the name of its host is known."""
+    if failure := _knock(host, None, deadline):
+        raise WorkerError(f"worker 0 could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
+    try:
+        return Rendezvous(host, port, size, secret)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        remedy = "give another MASTER_PORT (torchrun: --master-port)"
+        raise WorkerError(f"port {port} of this machine is taken: {remedy}") from error
+
+
+def _told_by_agent(
+    rank: int, size: int, agent: tuple[str, int], address: str, secret: bytes, timeout: float, deadline: float
+) -> tuple[tuple[str, int], Rendezvous | None]:
+    """Where the meeting point is, and on worker 0 the meeting point itself.
+
+    Who can write to the agent's store can name another place, but not prove there that he knows the secret.
+    """
+    store = _open(rank, size, *agent, timeout, deadline)
+    if rank == 0:
+        keeper = Rendezvous(address or _own_address(*agent), 0, size, secret)
+        place = keeper.address, keeper.port
+        with _still_there():
+            store.set(MEETING, json.dumps(place))
+        return place, keeper
     with _still_there():
-        return _open(rank, size, host, port, AGAIN, time.monotonic() + AGAIN, mine=False)
+        while not (there := store.check([MEETING])) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if there:
+            host, port = json.loads(store.get(MEETING))
+            return (str(host), int(port)), None
+    raise _absent([0], size, *agent, timeout)
+
+
+def _absent(ranks: Sequence[int], size: int, host: str, port: int, timeout: float) -> WorkerError:
+    return WorkerError(
+        f"{named(ranks)} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
+        f"start it, or look at its own last lines; --timeout sets the limit"
+    )
+
+
+def _own_address(host: str, port: int) -> str:
+    """The address of this machine by which it reaches a host."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        asking.connect(address)  # nothing is sent: it only chooses the way
+        return str(asking.getsockname()[0])
 
 
 def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) -> list[int]:
@@ -128,26 +165,22 @@ def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
     return answer
 
 
-def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float, mine: bool) -> dist.Store:
-    """``mine``: this worker keeps it."""
-    failure = _knock(host, None if mine else port, deadline)
+def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float) -> dist.Store:
+    """The store of torchrun's agent.
+
+    torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a
+    stranger who listens at that port. So the address is tried first, and the store is opened under a deadline.
+    """
+    failure = _knock(host, port, deadline)
     if failure:
         raise WorkerError(f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
 
     def store() -> dist.Store:
-        if mine:
-            return keep_store(host, port, timeout)
         return dist.TCPStore(host, port, size, timeout=timedelta(seconds=timeout), wait_for_workers=False)
 
-    try:
-        answer = within(deadline - time.monotonic(), store)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        remedy = "give another MASTER_PORT (torchrun: --master-port)"
-        raise WorkerError(f"port {port} of this machine is taken: {remedy}") from error
+    answer = within(deadline - time.monotonic(), store)
     if answer and not isinstance(answer[0], RuntimeError):
-        # The restart count keeps an earlier attempt's arrivals and addresses from being taken for this one's.
+        # The restart count keeps the meeting point of an earlier attempt from being taken for this one's.
         return dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", answer[0])
     reason = str(answer[0]).strip().splitlines()[0] if answer else "what listens there does not answer"
     raise WorkerError(

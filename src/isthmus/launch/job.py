@@ -12,6 +12,8 @@ import torch
 
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
+from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
+from isthmus.console import note
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
@@ -20,10 +22,15 @@ from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
-from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACES, towards
+from isthmus.launch.network import LOOPBACK, LOOPBACK_ADDRESS, LOOPBACK_INTERFACES, addresses, resolved, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
+
+NO_SECRET = (
+    f"there is no run secret, so whoever reaches the meeting point can end or disturb this run: set {SECRET}, or "
+    f"{SECRET_FILE}, the same on every machine (docs/security.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,10 @@ def join(place: Place, timeout: float) -> Transport:
     if not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
-    return Processes(place.rank, place.size, host, place.port, timeout)
+    if place.rank == 0 and not run_secret() and not (resolved(host) or LOOPBACK).startswith(LOOPBACK):
+        note(NO_SECRET)
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    return Processes(place.rank, place.size, host, place.port, timeout, addresses().get(name, ""))
 
 
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:

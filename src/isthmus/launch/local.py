@@ -9,10 +9,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from isthmus.comm.meet import keep_store
+from isthmus.comm.rendezvous import Rendezvous
+from isthmus.comm.secret import new_secret
 from isthmus.engine.record import write_json
 from isthmus.launch.job import Job
-from isthmus.launch.supervise import COMMAND, LOOPBACK, signals, spawn, supervise, variables
+from isthmus.launch.supervise import COMMAND, LOOPBACK, Meeting, signals, spawn, supervise, variables
 from isthmus.launch.wire import crossed
 from isthmus.testbed import Host, Testbed
 
@@ -22,14 +23,15 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
 
     With a testbed they run on its hosts in turn, and the summary's ``link`` says what crossed its links.
     """
-    # The store lives in this process: its port cannot be taken between being chosen and being used.
-    address = "127.0.0.1" if testbed is None else testbed.address
+    # The meeting point is in this process: its port cannot be taken between being chosen and being used.
+    address, secret = "127.0.0.1" if testbed is None else testbed.address, new_secret()
     with nullcontext() if testbed is None else testbed.entered():
-        store = keep_store(address)
+        point = Rendezvous(address, 0, workers, secret.encode())
     before = None if testbed is None else testbed.counters()
-    with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, signals(job) as stop:
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, point, signals(job) as stop:
         hosts = [None if testbed is None else testbed.host(rank) for rank in range(workers)]
-        told = [variables(job, rank, workers, workers, address, store.port) for rank in range(workers)]
+        meeting = Meeting(address, point.port, secret)
+        told = [variables(job, rank, workers, workers, meeting) for rank in range(workers)]
         processes = [_spawn({**one, "ISTHMUS_ANSWERS": folder}, host) for one, host in zip(told, hosts, strict=True)]
         supervise(job, processes, stop, Path(folder))
         summary = json.loads((Path(folder) / "summary").read_text())

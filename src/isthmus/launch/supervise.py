@@ -10,8 +10,10 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from isthmus.comm.meet import KEPT
+from isthmus.comm.secret import SECRET
 from isthmus.engine.stop import Stop
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
@@ -26,6 +28,14 @@ STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
 
 
+class Meeting(NamedTuple):
+    """Where workers meet, and what they must know to be let in."""
+
+    host: str
+    port: int
+    secret: str
+
+
 class Process(Protocol):
     """What is asked of a worker's process: that of `subprocess.Popen`."""
 
@@ -37,15 +47,16 @@ class Process(Protocol):
     def wait(self) -> int: ...
 
 
-def variables(job: Job, rank: int, size: int, local_size: int, host: str, port: int) -> dict[str, str]:
-    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the store."""
+def variables(job: Job, rank: int, size: int, local_size: int, meeting: Meeting) -> dict[str, str]:
+    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the meeting point."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(local_size),
-        "MASTER_ADDR": host,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": meeting.host,
+        "MASTER_PORT": str(meeting.port),
+        KEPT: "starter",
+        SECRET: meeting.secret,
         "OMP_NUM_THREADS": str(threads_for(local_size, job.threads)),
         "ISTHMUS_JOB": job.to_json(),
     }
