@@ -147,7 +147,7 @@ class Rendezvous:
                         words = json.dumps(self._answer(guest, json.loads(guest.seal.open(content))))
                         guest.send(guest.seal.close(words.encode()))
                         self._all_met()
-        except (Stranger, OSError, ValueError, KeyError, TypeError):
+        except Exception:  # whatever a guest does wrong, the others are still attended to
             self._drop(guest)
 
     def _let_in(self, guest: _Guest, content: bytes) -> None:
