@@ -42,6 +42,8 @@ def meet(rank: int, size: int, host: str, port: int, timeout: float, address: st
             place, keeper = _told_by_agent(rank, size, (host, port), address, secret, timeout, deadline)
         elif rank == 0:
             keeper = _keep(host, port, size, secret, timeout, deadline)
+    if keeper is not None:
+        place = keeper.here
     try:
         store = enter(rank, size, place, secret, timeout, deadline)
         if isinstance(store, str):
@@ -83,11 +85,11 @@ def _told_by_agent(
     """
     store = _open(rank, size, *agent, timeout, deadline)
     if rank == 0:
-        keeper = Rendezvous(address or _own_address(*agent), 0, size, secret)
-        place = keeper.address, keeper.port
+        address = address or _own_address(*agent)
+        keeper = Rendezvous(address, 0, size, secret)
         with _still_there():
-            store.set(MEETING, json.dumps(place))
-        return place, keeper
+            store.set(MEETING, json.dumps([address, keeper.port]))
+        return keeper.here, keeper
     with _still_there():
         while not (there := store.check([MEETING])) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -34,6 +34,7 @@ from isthmus.comm.frames import (
 from isthmus.console import note
 
 LOOPBACK = ("127.", "::1")
+EVERYWHERE = "0.0.0.0"
 BACKLOG = 128
 SECONDS = 5.0  # for a stranger to show that he is none
 STRANGERS = 128  # connections at once that have not shown it yet; two for each worker besides
@@ -55,7 +56,8 @@ class Rendezvous:
         self.size, self.key = size, key_of(secret)
         self.listener: socket.socket | None = listen(host, port)
         self.listener.setblocking(False)
-        self.address, self.port = host, int(self.listener.getsockname()[1])
+        address, self.port = self.listener.getsockname()[:2]
+        self.here = ("127.0.0.1" if address == EVERYWHERE else address, self.port)  # as this machine itself reaches it
         self.strangers = 0
         self.pending: dict[_Guest, None] = {}  # the oldest first
         self.guests: dict[int, _Guest] = {}
