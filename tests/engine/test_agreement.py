@@ -13,7 +13,7 @@ from torch import nn
 
 import isthmus
 from isthmus.comm import Hub
-from isthmus.engine import TrainConfig, train
+from isthmus.engine import PredictConfig, TrainConfig, train
 from isthmus.engine.agreement import check_weights, compare_facts
 from isthmus.errors import InputError
 from isthmus.launch.job import Job, run
@@ -77,6 +77,25 @@ def test_commands_and_resuming(book):
 
     assert "resume is False on worker 0 and True on" in complaints(2, lambda one: work(one, resume=True)).pop()
     assert "command is train on worker 0 and verify on" in complaints(2, lambda one: work(one, kind="verify")).pop()
+
+
+def test_predictions(book, tmp_path):
+    """Of something else, or by the weights of an old copy of the run."""
+    runs = [str(tmp_path / name) for name in ("a", "b")]
+    for steps, folder in zip((2, 4), runs, strict=True):
+        job = Job("train", str(book.folder), replace(SMALL, steps=steps), folder, quiet=True)
+        Hub(2).run(lambda transport, job=job: run(job, transport))
+
+    def work(transport, *asked):
+        prediction = PredictConfig(*asked[transport.rank])
+        run(Job("predict", str(book.folder), SMALL, prediction=prediction), transport)
+
+    out = str(tmp_path / "nodes.npy")
+    other = [(runs[0], out, ("class",)), (runs[0], out, ("score",))]
+    assert "what is ['class'] on worker 0 and ['score'] on" in complaints(2, lambda one: work(one, *other)).pop()
+    stale = [(runs[0], out), (runs[1], out)]
+    assert "float32" in complaints(2, lambda one: work(one, *stale)).pop()
+    assert not list(tmp_path.glob("nodes*"))
 
 
 def test_an_old_copy_of_the_parts(book, tmp_path):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from graphs import community_graph, cut
 from processes import free_port, started
 
+from isthmus.engine import TrainConfig
 from isthmus.errors import InputError
-from isthmus.launch import start
+from isthmus.launch import local, start
+from isthmus.launch.job import Job
 from isthmus.launch.place import Place
+from isthmus.launch.supervise import variables
 
 
 def torchrun(rank: int, port: int) -> dict[str, str]:
@@ -38,6 +43,21 @@ def test_refused_by_both(tmp_path, variables, option, words):
         assert run.returncode == 2, complaint
         assert complaint.count("\n") == 1
         assert words.format(run=tmp_path / "run") in complaint
+    assert not (tmp_path / "run").exists()
+
+
+def test_refused_where_the_command_starts_the_workers(tmp_path, monkeypatch):
+    """They all get the same job; should one have another, the command says what they found."""
+    book = cut(community_graph(), 2, "random", tmp_path)
+    asked = Job("train", str(book.folder), TrainConfig(steps=2), str(tmp_path / "run"), quiet=True, timeout=60)
+
+    def tampered(job, rank, *about):
+        mine = replace(job, config=replace(job.config, seed=rank))
+        return variables(mine, rank, *about)
+
+    monkeypatch.setattr(local, "variables", tampered)
+    with pytest.raises(InputError, match="seed is 0 on worker 0 and 1 on worker 1"):
+        local.start(asked, 2)
     assert not (tmp_path / "run").exists()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from isthmus.comm.guest import RendezvousStore
-from isthmus.comm.meet import named, signed, unsigned, within
+from isthmus.comm.meet import all_connected, named, signed, unsigned, within
 from isthmus.errors import WorkerError
 
 GRACE = 5.0  # seconds for connecting, at most the limit, if the last worker arrived just in time
@@ -48,7 +48,7 @@ def connect(
             f"{who} met the others, but {named(absent) or 'it'} did not connect within {timeout:g} s: look at that "
             f"worker's own last lines; if it is alive, {_INTERFACE}"
         )
-    store.connected()
+    all_connected(store)
 
 
 def _unconnected(rank: int, size: int, store: RendezvousStore) -> list[int]:

@@ -22,7 +22,10 @@ from isthmus.comm.rendezvous import REFUSED, SECONDS, Rendezvous, most_bytes
 from isthmus.comm.secret import SECRET, SECRET_FILE
 from isthmus.errors import InputError, WorkerError
 
-PAUSE = 0.02  # seconds between two looks for something that is not there yet
+
+def pause(size: int) -> float:
+    """Seconds between two looks for something that is not there yet: many workers ask more seldom."""
+    return max(0.02, size / 2000)
 
 
 class Gone(RuntimeError):
@@ -34,7 +37,7 @@ class RendezvousStore(dist.Store):
 
     def __init__(self, stream: socket.socket, rank: int, size: int, secret: bytes, timeout: float):
         super().__init__()
-        self.stream, self.limit, self.lock = stream, timeout, threading.Lock()
+        self.stream, self.limit, self.pause, self.lock = stream, timeout, pause(size), threading.Lock()
         self.keeper: Rendezvous | None = None  # the meeting point itself, if this worker keeps it
         self.frames = Unframer(8 * most_bytes(size))
         self.seal = self._introduce(rank, size, key_of(secret))
@@ -86,7 +89,7 @@ class RendezvousStore(dist.Store):
         while not self.check(keys):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"timed out after {seconds:g} s")
-            time.sleep(PAUSE)
+            time.sleep(self.pause)
 
     def connected(self) -> None:
         """Say that this worker is connected to all others; when all have said so, the meeting point is closed."""

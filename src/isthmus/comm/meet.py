@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-from isthmus.comm.guest import RendezvousStore, enter
+from isthmus.comm.guest import RendezvousStore, enter, pause
 from isthmus.comm.rendezvous import Rendezvous
 from isthmus.comm.secret import run_secret
 from isthmus.errors import WorkerError
@@ -93,9 +93,16 @@ def _told_by_agent(
     with _still_there():
         while not (there := store.check([MEETING])) and time.monotonic() < deadline:
             time.sleep(0.02)
-        if there:
-            host, port = json.loads(store.get(MEETING))
+        told = store.get(MEETING) if there else b""
+    if there:
+        try:
+            host, port = json.loads(told)
             return (str(host), int(port)), None
+        except (ValueError, TypeError) as error:
+            remedy = "let nobody else reach torchrun's port (docs/security.md)"
+            raise WorkerError(
+                f"somebody else has written to the store of torchrun's agent ({error}): {remedy}"
+            ) from error
     raise _absent([0], size, *agent, timeout)
 
 
@@ -119,8 +126,14 @@ def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) 
     with _still_there():
         store.set(f"{what}/{rank}", "1")
         while not store.check([f"{what}/{q}" for q in range(size)]) and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(pause(size))
     return unsigned(store, what, size)
+
+
+def all_connected(store: RendezvousStore) -> None:
+    """Says that this worker needs nobody else to come in."""
+    with _still_there():
+        store.connected()
 
 
 def unsigned(store: dist.Store, what: str, size: int) -> list[int]:

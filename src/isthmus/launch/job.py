@@ -22,7 +22,7 @@ from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
-from isthmus.launch.network import LOOPBACK, LOOPBACK_ADDRESS, LOOPBACK_INTERFACES, addresses, resolved, towards
+from isthmus.launch.network import LOOPBACK, LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, resolved, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -75,9 +75,11 @@ def join(place: Place, timeout: float) -> Transport:
     if place.size == 1:
         return Hub(1).transport(0)
     # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does).
-    alone = place.together and (os.environ.get("GLOO_SOCKET_IFNAME") or "lo") in LOOPBACK_INTERFACES
+    alone = place.together and os.environ.get("GLOO_SOCKET_IFNAME", "") in ("", LOOPBACK_INTERFACE)
     host = LOOPBACK_ADDRESS if alone else place.host
-    if not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
+    if alone:
+        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK_INTERFACE
+    elif not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
     if place.rank == 0 and not run_secret() and not (resolved(host) or LOOPBACK).startswith(LOOPBACK):

@@ -18,12 +18,13 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
+from isthmus.launch.network import LOOPBACK_INTERFACE
 from isthmus.launch.paths import told_paths
 from isthmus.launch.place import threads_for
 from isthmus.launch.signals import asked_to_stop
 
 COMMAND = [sys.executable, "-P", "-m", "isthmus.launch.worker"]  # -P: not from the working folder
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+LOOPBACK = LOOPBACK_INTERFACE
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
 
