@@ -1,9 +1,12 @@
 """python -m isthmus"""
 
-from isthmus.launch.paths import look_here_last
+import os
+import sys
 
 if __name__ == "__main__":
-    look_here_last()  # before anything else is imported
+    # `python -m` looks into the working folder first, where a queue.py would be taken for Python's own.
+    if sys.path[:1] == [os.getcwd()]:
+        sys.path.append(sys.path.pop(0))
 
     from isthmus.cli import main
 

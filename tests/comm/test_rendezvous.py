@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -142,6 +143,26 @@ def test_a_meeting_point_that_does_not_know_the_secret():
         thread.join(10)
     assert isinstance(said, str)
     assert "does another program have that port?" in said
+
+
+def test_a_meeting_point_that_trickles():
+    """A byte now and then does not keep a worker waiting beyond its time."""
+    with socket.create_server(("127.0.0.1", 0)) as fake:
+        over = threading.Event()
+
+        def trickle():
+            stream, _ = fake.accept()
+            with stream, suppress(OSError):
+                stream.sendall(struct.pack("!I", 40))
+                while not over.wait(0.02):
+                    stream.sendall(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        with socket.create_connection(fake.getsockname(), timeout=0.2) as stream, pytest.raises(TimeoutError):
+            RendezvousStore(stream, 1, 2, SECRET, 60.0)
+        over.set()
+        thread.join(10)
 
 
 def hello(nonce: bytes, key: bytes = key_of(SECRET), rank: int = 1) -> bytes:

@@ -33,7 +33,7 @@ def folder(tmp_path):
     """A working folder with a model, what it imports, and files of the names of Python's own modules."""
     (tmp_path / "models.py").write_text(MODEL)
     (tmp_path / "beside.py").write_text("WIDTH = 4\n")
-    for name in ("queue", "platform", "secrets", "selectors", "yaml", "tensorboard"):
+    for name in ("queue", "json", "site", "platform", "secrets", "selectors", "yaml", "tensorboard"):
         (tmp_path / f"{name}.py").write_text(PLANTED.format(mark=str(tmp_path / "mark")))
     return tmp_path
 

@@ -63,7 +63,7 @@ def joined(
 
 
 def _told_folder(given: bool, folder: str, links: Transport) -> str:
-    """The parts folder of this worker; if they were cut just now, worker 0 tells the others where."""
+    """Return the parts folder of this worker; if they were cut just now, worker 0 tells the others where."""
     told = [json.loads(words) for words in links.gather_words(json.dumps([given, folder]), _WHERE)]
     for rank, (cut_before, _) in enumerate(told):
         if cut_before != told[0][0]:

@@ -23,6 +23,9 @@ from isthmus.comm.secret import SECRET, SECRET_FILE
 from isthmus.errors import InputError, WorkerError
 
 
+PATIENCE = 1.5
+
+
 def pause(size: int) -> float:
     """Seconds between two looks for something that is not there yet: many workers ask more seldom."""
     return max(0.02, size / 2000)
@@ -33,25 +36,27 @@ class Gone(RuntimeError):
 
 
 class RendezvousStore(dist.Store):
-    """The connection of worker ``rank`` of ``size``. Several threads may use it; each question is short."""
+    """The connection of worker ``rank`` of ``size``. Several threads may use it; each question is short.
+
+    The handshake takes at most the timeout of the stream, a question at most ``timeout`` seconds.
+    """
 
     def __init__(self, stream: socket.socket, rank: int, size: int, secret: bytes, timeout: float):
         super().__init__()
         self.stream, self.limit, self.pause, self.lock = stream, timeout, pause(size), threading.Lock()
         self.keeper: Rendezvous | None = None  # the meeting point itself, if this worker keeps it
         self.frames = Unframer(8 * most_bytes(size))
-        self.seal = self._introduce(rank, size, key_of(secret))
-        stream.settimeout(timeout)
+        self.seal = self._introduce(rank, size, key_of(secret), time.monotonic() + (stream.gettimeout() or SECONDS))
 
-    def _introduce(self, rank: int, size: int, key: bytes) -> Seal:
+    def _introduce(self, rank: int, size: int, key: bytes, deadline: float) -> Seal:
         """Prove to each other that both know the secret; raises `Stranger` where no meeting point listens."""
-        greeting = self._receive()
+        greeting = self._receive(deadline)
         if len(greeting) != GREETING or not greeting.startswith(MAGIC):
             raise Stranger("what listens there is no meeting point of this version of isthmus")
         theirs, mine = greeting[len(MAGIC) :], secrets.token_bytes(NONCE)
         words = json.dumps({"rank": rank, "size": size}).encode()
         self.stream.sendall(frame(mine + proof(key, b"hello", theirs, mine, words) + words))
-        content = self._receive()
+        content = self._receive(deadline)
         if content == REFUSED:
             raise InputError(
                 f"worker {rank} was not let in at the meeting point, whose run secret is another: give every worker "
@@ -85,7 +90,8 @@ class RendezvousStore(dist.Store):
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Return when all keys are there; a RuntimeError if they are not in time."""
         seconds = self.limit if timeout is None else timeout.total_seconds()
-        deadline = time.monotonic() + seconds
+        # gloo waits as long for one worker as the run does for all (`comm.connect`), which knows who is missing.
+        deadline = time.monotonic() + PATIENCE * seconds
         while not self.check(keys):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"timed out after {seconds:g} s")
@@ -103,16 +109,23 @@ class RendezvousStore(dist.Store):
 
     def _ask(self, what: str, **about: Any) -> dict[str, Any]:
         with self.lock:
+            deadline = time.monotonic() + self.limit
             try:
+                self.stream.settimeout(self.limit)
                 self.stream.sendall(self.seal.close(json.dumps({"what": what, **about}).encode()))
-                told = json.loads(self.seal.open(self._receive()))
+                told = json.loads(self.seal.open(self._receive(deadline)))
             except (OSError, Stranger, ValueError) as error:
                 raise Gone(f"the meeting point does not answer ({error})") from error
         _check_quarrel(told)
         return told
 
-    def _receive(self) -> bytes:
+    def _receive(self, deadline: float) -> bytes:
+        """Return the next frame; a TimeoutError if it is not whole by then, however it trickles in."""
         while (content := self.frames.next()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self.stream.settimeout(left)
             came = self.stream.recv(1 << 16)
             if not came:
                 raise ConnectionError("it has closed the connection")

@@ -64,7 +64,7 @@ def meet(rank: int, size: int, host: str, port: int, timeout: float, address: st
 
 
 def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadline: float) -> Rendezvous:
-    """The meeting point of worker 0, as soon as the name of its host is known."""
+    """Make the meeting point of worker 0, as soon as the name of its host is known."""
     if failure := _knock(host, None, deadline):
         raise WorkerError(f"worker 0 could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
     try:
@@ -79,7 +79,7 @@ def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadli
 def _told_by_agent(
     rank: int, size: int, agent: tuple[str, int], address: str, secret: bytes, timeout: float, deadline: float
 ) -> tuple[tuple[str, int], Rendezvous | None]:
-    """Where the meeting point is, and on worker 0 the meeting point itself.
+    """Return where the meeting point is, and on worker 0 the meeting point itself.
 
     Who can write to the agent's store can name another place, but not prove there that he knows the secret.
     """
@@ -114,7 +114,7 @@ def _absent(ranks: Sequence[int], size: int, host: str, port: int, timeout: floa
 
 
 def _own_address(host: str, port: int) -> str:
-    """The address of this machine by which it reaches a host."""
+    """Return the address of this machine by which it reaches a host."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.connect(address)  # nothing is sent: it only chooses the way
@@ -131,7 +131,7 @@ def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) 
 
 
 def all_connected(store: RendezvousStore) -> None:
-    """Says that this worker needs nobody else to come in."""
+    """Say that this worker needs nobody else to come in."""
     with _still_there():
         store.connected()
 
@@ -181,7 +181,7 @@ def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
 
 
 def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float) -> dist.Store:
-    """The store of torchrun's agent.
+    """Return the store of torchrun's agent.
 
     torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a
     stranger who listens at that port. So the address is tried first, and the store is opened under a deadline.

@@ -45,7 +45,7 @@ LAST_WORDS = 2.0  # seconds
 
 
 def most_bytes(size: int) -> int:
-    """Bytes of a frame, and of all values that a worker may store, if there are so many workers."""
+    """Return how many bytes a frame may have, and all values that a worker stores, if there are so many workers."""
     return (64 + size) << 10
 
 
@@ -281,13 +281,18 @@ def _named(stream: socket.socket) -> str:
         return "an address that is gone"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host says by its very name that no other machine can reach it."""
+    return host == "localhost" or host.startswith(LOOPBACK)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket at an address of this machine; at all of them only if others reach it by none of its own.
+    """Return a socket that listens at an address of this machine; at all only if others reach it by none of its own.
 
     That is so behind address translation, and where a machine's own name leads it to loopback alone.
     """
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        if str(address[0]).startswith(LOOPBACK) and host != "localhost" and not host.startswith(LOOPBACK):
+        if is_loopback(str(address[0])) and not is_loopback(host):
             continue
         listener = socket.socket(family, kind)
         try:

@@ -67,12 +67,12 @@ def compare_facts(transport: Transport, facts: Mapping[str, Mapping[str, Any]]) 
 
 
 def versions() -> dict[str, str]:
-    """Those on which a result depends; builds of torch for other devices have a suffix of their own."""
+    """Return those versions on which a result depends; builds of torch for other devices have a suffix of their own."""
     return {"isthmus": isthmus.__version__, "torch": str(torch.__version__).partition("+")[0]}
 
 
 def _about(book: Book) -> dict[str, Any]:
-    """What must be the same in every copy of a parts folder, the plainest first."""
+    """Return what must be the same in every copy of a parts folder, the plainest first."""
     plain = {name: getattr(book, name) for name in ("name", "nodes", "edges", "features", "classes", "splits", "cut")}
     whole = json.dumps(book.as_dict(), sort_keys=True, default=str)
     digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
@@ -80,7 +80,7 @@ def _about(book: Book) -> dict[str, Any]:
 
 
 def _differences(told: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is not the same on all workers, in words; what only some have is named if nothing else differs."""
+    """Say what is not the same on all workers; what only some of them have is named if nothing else differs."""
     names = list(dict.fromkeys(name for one in told for name in one))
     differ = [name for name in names if any(one.get(name, ...) != told[0].get(name, ...) for one in told)]
     shared = [name for name in differ if all(name in one for one in told)]

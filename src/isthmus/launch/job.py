@@ -12,6 +12,7 @@ import torch
 
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
+from isthmus.comm.rendezvous import is_loopback
 from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
 from isthmus.console import note
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
@@ -22,7 +23,7 @@ from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
-from isthmus.launch.network import LOOPBACK, LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, resolved, towards
+from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
@@ -58,7 +59,7 @@ class Job:
         return json.dumps(asdict(self))
 
     def asked(self) -> dict[str, Any]:
-        """What all workers must have been asked besides the config, by the names of the command's options."""
+        """Return what all workers must have been asked besides the config, by the names of the command's options."""
         prediction = {} if self.prediction is None else asdict(self.prediction)
         prediction.pop("run", None)  # a copy of it may be elsewhere; its weights are compared
         return {"command": self.kind, "resume": self.resume, **prediction}
@@ -82,7 +83,7 @@ def join(place: Place, timeout: float) -> Transport:
     elif not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
-    if place.rank == 0 and not run_secret() and not (resolved(host) or LOOPBACK).startswith(LOOPBACK):
+    if place.rank == 0 and not run_secret() and not is_loopback(host):
         note(NO_SECRET)
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     return Processes(place.rank, place.size, host, place.port, timeout, addresses().get(name, ""))

@@ -18,7 +18,7 @@ VARIABLE = "ISTHMUS_PATHS"
 
 
 def told_paths(model: str) -> dict[str, str]:
-    """The environment variables that tell a worker process where to look; ``model`` is the name of its model."""
+    """Return the environment variables that tell a worker process where to look; ``model`` is the name of its model."""
     first = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_here(folder)]
     root = str(Path(isthmus.__file__).parents[1])
     if root in sys.path and root not in (*site.getsitepackages(), *first):
@@ -30,12 +30,6 @@ def told_paths(model: str) -> dict[str, str]:
 def look_last(environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
     """In a worker process: look into the folders that the starter named, after all others."""
     sys.path.extend(folder for folder in json.loads(environ.get(VARIABLE, "[]")) if folder not in sys.path)
-
-
-def look_here_last() -> None:
-    """Undo what ``python -m`` did: the working folder comes after what is installed."""
-    if sys.path and _is_here(sys.path[0]):
-        sys.path.append(sys.path.pop(0))
 
 
 def _is_here(folder: str) -> bool:

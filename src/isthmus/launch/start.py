@@ -103,7 +103,7 @@ def _check_launcher(launcher: str, place: Place | None) -> None:
 
 
 def _check_count(workers: int | None, place: Place) -> None:
-    """Who has started the workers has decided how many there are."""
+    """Refuse another number of workers than a launcher has started."""
     if workers not in (None, place.size):
         raise InputError(
             f"--workers {workers}, but {place.launcher} has started {place.size}: leave --workers out, or let "
@@ -131,7 +131,7 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
 
 
 def _as_worker_0(job: Job, place: Place, transport: Transport) -> Job:
-    """Worker 0 may have chosen the run folder, and alone knows whether a run goes on that was started again."""
+    """Return the job as worker 0 has it: it may have chosen the run folder, and alone knows if a lost run goes on."""
     mine = {"out": job.out or "", "resume": job.resume, "restarted": place.restarted}
     told = [json.loads(words) for words in transport.gather_words(json.dumps(mine), _START)]
     for rank, one in enumerate(told):
