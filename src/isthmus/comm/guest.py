@@ -22,7 +22,6 @@ from isthmus.comm.rendezvous import REFUSED, SECONDS, Rendezvous, most_bytes
 from isthmus.comm.secret import SECRET, SECRET_FILE
 from isthmus.errors import InputError, WorkerError
 
-
 PATIENCE = 1.5
 
 
