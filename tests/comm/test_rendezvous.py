@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+import torch.distributed as dist
 
 from isthmus.comm import rendezvous
 from isthmus.comm.frames import MAGIC, NONCE, Seal, Stranger, Unframer, frame, key_of, proof
@@ -163,6 +164,15 @@ def test_a_meeting_point_that_trickles():
             RendezvousStore(stream, 1, 2, SECRET, 60.0)
         over.set()
         thread.join(10)
+
+
+@pytest.mark.parametrize("forged", ["garbage", "[]", "7", '["a"]'])
+def test_what_others_write_to_the_store_of_torchrun(monkeypatch, forged):
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    agent = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    agent.set("isthmus/0/meeting", forged)
+    with pytest.raises(WorkerError, match="somebody else has written to the store of torchrun's agent"):
+        meet(1, 2, "127.0.0.1", agent.port, 10.0)
 
 
 def hello(nonce: bytes, key: bytes = key_of(SECRET), rank: int = 1) -> bytes:

@@ -12,6 +12,7 @@ import torch
 
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
+from isthmus.comm.meet import KEPT
 from isthmus.comm.rendezvous import is_loopback
 from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
 from isthmus.console import note
@@ -75,12 +76,14 @@ def join(place: Place, timeout: float) -> Transport:
     """This worker's links to the others."""
     if place.size == 1:
         return Hub(1).transport(0)
-    # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does).
-    alone = place.together and os.environ.get("GLOO_SOCKET_IFNAME", "") in ("", LOOPBACK_INTERFACE)
+    # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does), or who
+    # started them is elsewhere (as with Ray).
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    alone = place.together and KEPT not in os.environ and asked in ("", LOOPBACK_INTERFACE)
     host = LOOPBACK_ADDRESS if alone else place.host
     if alone:
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK_INTERFACE
-    elif not os.environ.get("GLOO_SOCKET_IFNAME") and (name := towards(host, place.port)):
+    elif not asked and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
     if place.rank == 0 and not run_secret() and not is_loopback(host):
