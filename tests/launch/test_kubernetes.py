@@ -15,6 +15,7 @@ from graphs import community_graph, cut
 from processes import free_port, reached, steps_of, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
+SECRET = "what kubectl create secret has made"
 SHORT = ("--hidden", "8", "--eval-every", "5", "--quiet", "--threads", "1")
 
 
@@ -29,10 +30,15 @@ def variables(manifest: dict[str, dict], index: int) -> dict[str, str]:
     """What the container of a pod finds in its environment."""
     (container,) = manifest["Job"]["spec"]["template"]["spec"]["containers"]
     fields = {"metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index)}
-    given = {
-        one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-        for one in container["env"]
-    }
+
+    def value(one: dict) -> str:
+        if "value" in one:
+            return one["value"]
+        source = one["valueFrom"]
+        return SECRET if "secretKeyRef" in source else fields[source["fieldRef"]["fieldPath"]]
+
+    given = {one["name"]: value(one) for one in container["env"]}
+    assert given["ISTHMUS_SECRET"] == SECRET
     return {**given, "JOB_COMPLETION_INDEX": str(index)}  # as every indexed Job has it
 
 

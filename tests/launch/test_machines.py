@@ -30,11 +30,15 @@ def summaries(said: str) -> list[dict]:
 def test_torchrun_on_two_machines(tmp_path):
     cut(community_graph(), 4, "random", tmp_path).folder.rename(tmp_path / "parts")
     port, machines = str(free_port()), []
-    for line in block("torchrun").splitlines():
+    (tmp_path / ".isthmus-secret").write_text("the same on both machines")
+    variable, *lines = block("torchrun").splitlines()
+    assert variable.startswith("export ISTHMUS_SECRET_FILE=$HOME/.isthmus-secret ")
+    for line in lines:
         words = shlex.split(line.replace(" A ", " 127.0.0.1 ").replace("29500", port))
         assert words[0] == "torchrun"
         command = [sys.executable, "-m", "torch.distributed.run", *words[1:], *shlex.split(SHORT)]
-        environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+        secret = {"ISTHMUS_SECRET_FILE": str(tmp_path / ".isthmus-secret")}
+        environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **secret}
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         machines.append(subprocess.Popen(command, cwd=tmp_path, env=environ, **how))
     results = [machine.communicate(timeout=180) for machine in machines]

@@ -67,6 +67,7 @@ def test_torchrun_like_places_on_every_host(tmp_path):
     isthmus = [sys.executable, "-m", "isthmus"]
     train_it = [*isthmus, "train", str(book.folder), "--hidden", "8", "--steps", "4", "--quiet", "--out", str(run)]
     bed = [*isthmus, "testbed", "--hosts", "3", "--link", "100mbit", "--", "env", "-u", "GLOO_SOCKET_IFNAME"]
+    bed.append("LOCAL_WORLD_SIZE=1")  # as it is on three machines
     done = subprocess.run([*bed, *train_it], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "summary.json").read_text())["workers"] == 3

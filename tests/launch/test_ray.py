@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from graphs import community_graph, cut
+from listeners import listeners, open_to_others
 from processes import reached, steps_of, until
 from safetensors.torch import load_file
 
@@ -106,6 +107,8 @@ def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
 
     def trouble():
         until(lambda: reached(run, 4))
+        assert sum(len(listeners(pid)) for pid in workers_of(run).values())
+        assert open_to_others(workers_of(run).values()) == []
         killed(lambda workers: workers[1])
         killed(lambda workers: parent(workers[0]))  # the actor; its worker ends with it
         os.kill(os.getpid(), signal.SIGTERM)

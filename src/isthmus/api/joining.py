@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -54,12 +55,24 @@ def joined(
     folder, temporary = (name_of(source), None) if given else _cut(source, cut, parts, place)
     links = transport or join(place, timeout)
     try:
-        if not given:  # nobody but worker 0 knows yet
-            folder = links.gather_words(folder, _WHERE)[0]
+        folder = _told_folder(given, folder, links)
         return Joined(links, Book.read(folder), temporary)
     except BaseException:
         links.close()
         raise
+
+
+def _told_folder(given: bool, folder: str, links: Transport) -> str:
+    """Return the parts folder of this worker; if they were cut just now, worker 0 tells the others where."""
+    told = [json.loads(words) for words in links.gather_words(json.dumps([given, folder]), _WHERE)]
+    for rank, (cut_before, _) in enumerate(told):
+        if cut_before != told[0][0]:
+            first, other = ("a parts folder" if one else "not yet cut" for one in (told[0][0], cut_before))
+            raise InputError(
+                f"the workers do not agree: the source is {first} on worker 0 and {other} on worker {rank}: "
+                "give every worker the same source"
+            )
+    return folder if given else told[0][1]
 
 
 def _cut(source: Any, cut: Cut, parts: str | os.PathLike[str] | None, place: Place) -> tuple[str, Path | None]:

@@ -17,6 +17,7 @@ from isthmus.api.source import cutter
 from isthmus.comm import Transport, Where
 from isthmus.console import note
 from isthmus.engine import TrainConfig, checkpoint
+from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import Views
@@ -101,6 +102,7 @@ class Worker:
         self.rank, self.size = self.transport.rank, self.transport.size
         self.num_features, self.num_classes = self.book.features, self.book.classes
         try:
+            check_agreement(self.transport, self.config, self.book)
             self._metric = metric or default_metric(self.book.multilabel)
             check_metric(self._metric, self.book.multilabel, self.book.classes)
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
@@ -122,9 +124,7 @@ class Worker:
         """
         distribute(model)
         tensors = [*model.parameters(), *model.buffers()]
-        sizes = over_workers([float(tensor.numel()) for tensor in tensors], self.transport)
-        if not bool((sizes == sizes[0]).all()):
-            raise InputError("the workers' models have different shapes: build them alike, e.g. by worker.num_classes")
+        check_shapes(self.transport, model)
         for tensor in tensors:
             value = tensor.data.contiguous() if self.rank == 0 else torch.zeros(tensor.shape, dtype=tensor.dtype)
             where = Where("weights", "reduce", self.steps, "weights")

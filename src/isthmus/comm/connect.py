@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import torch.distributed as dist
-
-from isthmus.comm.meet import named, signed, unsigned, within
+from isthmus.comm.guest import RendezvousStore
+from isthmus.comm.meet import all_connected, named, signed, unsigned, within
 from isthmus.errors import WorkerError
 
 GRACE = 5.0  # seconds for connecting, at most the limit, if the last worker arrived just in time
@@ -23,16 +22,12 @@ _INTERFACE = "set GLOO_SOCKET_IFNAME to an interface that the other machines rea
 def connect(
     rank: int,
     size: int,
-    store: dist.Store,
-    reopen: Callable[[], dist.Store],
+    store: RendezvousStore,
     link: Callable[[], None],
     timeout: float,
     deadline: float,
 ) -> None:
-    """Calls ``link``, which connects with all others, and returns when every worker has done so.
-
-    ``reopen`` gives another connection to the store: while ``link`` waits there, nobody else can use this one.
-    """
+    """Calls ``link``, which connects with all others, and returns when every worker has done so."""
     who, deadline = f"worker {rank} of {size}", max(deadline, time.monotonic() + min(timeout, GRACE))
 
     def work() -> None:
@@ -47,14 +42,15 @@ def connect(
         raise WorkerError(
             f"{who} met the others, but cannot connect to them ({why}): see that none has ended, and {_INTERFACE}"
         ) from answer[0]
-    absent = signed(store, _DONE, rank, size, deadline) if answer else _unconnected(rank, size, reopen())
+    absent = signed(store, _DONE, rank, size, deadline) if answer else _unconnected(rank, size, store)
     if absent or not answer:
         raise WorkerError(
             f"{who} met the others, but {named(absent) or 'it'} did not connect within {timeout:g} s: look at that "
             f"worker's own last lines; if it is alive, {_INTERFACE}"
         )
+    all_connected(store)
 
 
-def _unconnected(rank: int, size: int, store: dist.Store) -> list[int]:
+def _unconnected(rank: int, size: int, store: RendezvousStore) -> list[int]:
     """Those that do not even try; if all do, those that have not succeeded."""
     return unsigned(store, _TRYING, size) or [q for q in unsigned(store, _DONE, size) if q != rank]

@@ -1,11 +1,13 @@
-"""How workers that are processes find each other: at a store that worker 0, or the launcher's agent, keeps.
+"""How workers that are processes find each other: at a meeting point (`comm.rendezvous`) that one of them keeps.
 
-torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a stranger
-who listens at that port. So the address is tried first, and the store is opened under a deadline.
+It is worker 0, at the address that all were told; or who started them, if that was this program. torchrun's agent has a
+store of its own at that address: there worker 0 only says where the meeting point is.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import socket
 import threading
@@ -17,30 +19,106 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
+from isthmus.comm.guest import RendezvousStore, enter, pause
+from isthmus.comm.rendezvous import Rendezvous
+from isthmus.comm.secret import run_secret
 from isthmus.errors import WorkerError
 
 T = TypeVar("T")
-AGAIN = 2.0  # seconds for another connection to a store that has answered before
+KEPT = "ISTHMUS_MEETING"  # "starter": who started the workers keeps the meeting point
+MEETING = "meeting"
 
 
-def meet(rank: int, size: int, host: str, port: int, timeout: float) -> dist.Store:
-    """A store that all workers have reached; the error names those that have not."""
-    deadline = time.monotonic() + timeout
-    # Under torchrun the agent may already keep a store at this address (then it says so in the environment).
-    mine = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    store = _open(rank, size, host, port, timeout, deadline, mine)
-    if absent := signed(store, "here", rank, size, deadline):
-        raise WorkerError(
-            f"{named(absent)} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
-            f"start it, or look at its own last lines; --timeout sets the limit"
-        )
-    return store
+def meet(rank: int, size: int, host: str, port: int, timeout: float, address: str = "") -> RendezvousStore:
+    """A store that all workers have reached; the error names those that have not.
+
+    ``address`` is that of this machine where worker 0 listens if host and port are those of torchrun's agent; "": the
+    one that leads there.
+    """
+    deadline, secret = time.monotonic() + timeout, run_secret()
+    place, keeper = (host, port), None
+    if os.environ.get(KEPT) != "starter":
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            place, keeper = _told_by_agent(rank, size, (host, port), address, secret, timeout, deadline)
+        elif rank == 0:
+            keeper = _keep(host, port, size, secret, timeout, deadline)
+    if keeper is not None:
+        place = keeper.here
+    try:
+        store = enter(rank, size, place, secret, timeout, deadline)
+        if isinstance(store, str):
+            where = f"{place[0]}:{place[1]}"
+            raise WorkerError(f"worker {rank} could not meet the others at {where} within {timeout:g} s{store}")
+    except BaseException:
+        if keeper is not None:
+            keeper.close()
+        raise
+    store.keeper = keeper
+    try:
+        if absent := signed(store, "here", rank, size, deadline):
+            raise _absent(absent, size, host, port, timeout)
+        return store
+    except BaseException:
+        store.leave()
+        raise
 
 
-def reopen(rank: int, size: int, host: str, port: int) -> dist.Store:
-    """Another connection to the store of workers that have met."""
+def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadline: float) -> Rendezvous:
+    """Make the meeting point of worker 0, as soon as the name of its host is known."""
+    if failure := _knock(host, None, deadline):
+        raise WorkerError(f"worker 0 could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
+    try:
+        return Rendezvous(host, port, size, secret)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        remedy = "give another MASTER_PORT (torchrun: --master-port)"
+        raise WorkerError(f"port {port} of this machine is taken: {remedy}") from error
+
+
+def _told_by_agent(
+    rank: int, size: int, agent: tuple[str, int], address: str, secret: bytes, timeout: float, deadline: float
+) -> tuple[tuple[str, int], Rendezvous | None]:
+    """Return where the meeting point is, and on worker 0 the meeting point itself.
+
+    Who can write to the agent's store can name another place, but not prove there that he knows the secret.
+    """
+    store = _open(rank, size, *agent, timeout, deadline)
+    if rank == 0:
+        address = address or _own_address(*agent)
+        keeper = Rendezvous(address, 0, size, secret)
+        with _still_there():
+            store.set(MEETING, json.dumps([address, keeper.port]))
+        return keeper.here, keeper
     with _still_there():
-        return _open(rank, size, host, port, AGAIN, time.monotonic() + AGAIN, mine=False)
+        while not (there := store.check([MEETING])) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        told = store.get(MEETING) if there else b""
+    if there:
+        try:
+            host, port = json.loads(told)
+            return (str(host), int(port)), None
+        except (ValueError, TypeError) as error:
+            remedy = "let nobody else reach torchrun's port (docs/security.md)"
+            raise WorkerError(
+                f"somebody else has written to the store of torchrun's agent ({error}): {remedy}"
+            ) from error
+    raise _absent([0], size, *agent, timeout)
+
+
+def _absent(ranks: Sequence[int], size: int, host: str, port: int, timeout: float) -> WorkerError:
+    return WorkerError(
+        f"{named(ranks)} of {size} did not arrive at {host}:{port} within {timeout:g} s: "
+        f"start it, or look at its own last lines; --timeout sets the limit"
+    )
+
+
+def _own_address(host: str, port: int) -> str:
+    """Return the address of this machine by which it reaches a host."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        asking.connect(address)  # nothing is sent: it only chooses the way
+        return str(asking.getsockname()[0])
 
 
 def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) -> list[int]:
@@ -48,8 +126,14 @@ def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) 
     with _still_there():
         store.set(f"{what}/{rank}", "1")
         while not store.check([f"{what}/{q}" for q in range(size)]) and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(pause(size))
     return unsigned(store, what, size)
+
+
+def all_connected(store: RendezvousStore) -> None:
+    """Say that this worker needs nobody else to come in."""
+    with _still_there():
+        store.connected()
 
 
 def unsigned(store: dist.Store, what: str, size: int) -> list[int]:
@@ -96,22 +180,23 @@ def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
     return answer
 
 
-def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float, mine: bool) -> dist.Store:
-    """``mine``: this worker keeps it."""
-    failure = _knock(host, None if mine else port, deadline)
+def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float) -> dist.Store:
+    """Return the store of torchrun's agent.
+
+    torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a
+    stranger who listens at that port. So the address is tried first, and the store is opened under a deadline.
+    """
+    failure = _knock(host, port, deadline)
     if failure:
         raise WorkerError(f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
 
     def store() -> dist.Store:
-        limit = timedelta(seconds=timeout)
-        return dist.TCPStore(host, port, size, is_master=mine, timeout=limit, wait_for_workers=False)
+        return dist.TCPStore(host, port, size, timeout=timedelta(seconds=timeout), wait_for_workers=False)
 
     answer = within(deadline - time.monotonic(), store)
     if answer and not isinstance(answer[0], RuntimeError):
-        # The restart count keeps an earlier attempt's arrivals and addresses from being taken for this one's.
+        # The restart count keeps the meeting point of an earlier attempt from being taken for this one's.
         return dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", answer[0])
-    if mine and answer and "EADDRINUSE" in str(answer[0]):
-        raise WorkerError(f"port {port} of this machine is taken: give another MASTER_PORT (torchrun: --master-port)")
     reason = str(answer[0]).strip().splitlines()[0] if answer else "what listens there does not answer"
     raise WorkerError(
         f"worker {rank} could not meet the others at {host}:{port} within {timeout:g} s ({reason}): "

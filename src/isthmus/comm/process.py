@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import torch.distributed as dist
 from torch import Tensor
 
 from isthmus.comm.connect import connect
 from isthmus.comm.ledger import Where
-from isthmus.comm.meet import meet, reopen
+from isthmus.comm.meet import meet
 from isthmus.comm.transport import Pending, Transport
 from isthmus.errors import WorkerError
 
@@ -20,16 +19,20 @@ from isthmus.errors import WorkerError
 class Processes(Transport):
     """Joins the workers named by (rank, size) that meet at (host, port). Owns the process group; `close` ends it."""
 
-    def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0):
+    def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, address: str = ""):
         super().__init__(rank, size, timeout)
         deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
-        self.store = meet(rank, size, host, port, timeout)
+        self.store = meet(rank, size, host, port, timeout, address)
 
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
             self.apart = dist.new_group(timeout=limit)  # its own connections
 
-        connect(rank, size, self.store, partial(reopen, rank, size, host, port), link, timeout, deadline)
+        try:
+            connect(rank, size, self.store, link, timeout, deadline)
+        except BaseException:
+            self.store.leave()
+            raise
 
     def _exchange(
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
@@ -61,6 +64,7 @@ class Processes(Transport):
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
+        self.store.leave()
 
 
 class _Works(Pending):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
 from isthmus.engine import step
+from isthmus.engine.agreement import check_weights
 from isthmus.engine.gather import OwnRows
 from isthmus.engine.node_list import read_nodes
 from isthmus.engine.predictions import (
@@ -110,6 +111,7 @@ def predict(
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
     net = trained.model(book, model, asked.model, asked.trust)
+    check_weights(transport, net)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     dense = not isinstance(net, Model)
     view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # of all nodes

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import isthmus
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
+from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.notes import ignored_weights
@@ -76,6 +77,7 @@ def train(
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     views, model, optimizer = prepare(book, config, policy or Policy(), transport, model)
+    check_weights(transport, model)
     run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
     try:
         run.begin(resume)

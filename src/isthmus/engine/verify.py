@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.comm import Hub, Transport, Where
+from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.prepare import prepare
 from isthmus.engine.step import predict, train_step
@@ -33,6 +34,7 @@ class Trace:
 def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
     """The trace of `config.steps` steps; the logits of all nodes, in original ids, on every worker."""
     views, model, optimizer = prepare(book, config, policy or Policy(), transport)
+    check_weights(transport, model)
     labelled = book.train[config.split]
     losses = [train_step(model, optimizer, views.train, labelled, step) for step in range(config.steps)]
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

@@ -9,6 +9,7 @@ from typing import Any
 
 from isthmus.comm import Keep, Stages, Transport
 from isthmus.engine import TrainConfig
+from isthmus.engine.agreement import check_weights
 from isthmus.engine.prepare import prepare
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import train_step
@@ -75,6 +76,7 @@ def measure(book: Book, config: TrainConfig, transport: Transport) -> Measured:
 
 def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Policy) -> tuple[float, float]:
     views, model, optimizer = prepare(book, config, policy, transport)
+    check_weights(transport, model)
     compute, wait = [], []
     for step in range(_STEPS):
         transport.ledger.take()

@@ -12,7 +12,12 @@ import torch
 
 from isthmus import recipes
 from isthmus.comm import Hub, Processes, Transport
+from isthmus.comm.meet import KEPT
+from isthmus.comm.rendezvous import is_loopback
+from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
+from isthmus.console import note
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
+from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
 from isthmus.errors import enough_memory
 from isthmus.launch.auto import settle
@@ -20,10 +25,15 @@ from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
-from isthmus.launch.network import towards
+from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.partition import Book
+
+NO_SECRET = (
+    f"there is no run secret, so whoever reaches the meeting point can end or disturb this run: set {SECRET}, or "
+    f"{SECRET_FILE}, the same on every machine (docs/security.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,12 @@ class Job:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    def asked(self) -> dict[str, Any]:
+        """Return what all workers must have been asked besides the config, by the names of the command's options."""
+        prediction = {} if self.prediction is None else asdict(self.prediction)
+        prediction.pop("run", None)  # a copy of it may be elsewhere; its weights are compared
+        return {"command": self.kind, "resume": self.resume, **prediction}
+
     @staticmethod
     def from_json(text: str) -> Job:
         values = json.loads(text)
@@ -61,10 +77,20 @@ def join(place: Place, timeout: float) -> Transport:
     """This worker's links to the others."""
     if place.size == 1:
         return Hub(1).transport(0)
-    if "GLOO_SOCKET_IFNAME" not in os.environ and (name := towards(place.host, place.port)):
+    # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does), or who
+    # started them is elsewhere (as with Ray).
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    alone = place.together and KEPT not in os.environ and asked in ("", LOOPBACK_INTERFACE)
+    host = LOOPBACK_ADDRESS if alone else place.host
+    if alone:
+        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK_INTERFACE
+    elif not asked and (name := towards(host, place.port)):
         # Left alone gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
-    return Processes(place.rank, place.size, place.host, place.port, timeout)
+    if place.rank == 0 and not run_secret() and not is_loopback(host):
+        note(NO_SECRET)
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    return Processes(place.rank, place.size, host, place.port, timeout, addresses().get(name, ""))
 
 
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:
@@ -78,6 +104,7 @@ def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
     if job.kind == "gauge":
         return gauge(transport)
     book = Book.read(job.parts)
+    check_agreement(transport, job.config, book, job.asked())
     if job.kind == "verify":
         return verify(book, job.config, transport)
     out = None if job.out is None else Path(job.out)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
+from isthmus.comm.rendezvous import Rendezvous
+from isthmus.comm.secret import new_secret
 from isthmus.engine.record import write_json
 from isthmus.launch.job import Job
-from isthmus.launch.supervise import COMMAND, LOOPBACK, signals, spawn, supervise, variables
+from isthmus.launch.supervise import COMMAND, LOOPBACK, Meeting, signals, spawn, supervise, variables
 from isthmus.launch.wire import crossed
 from isthmus.testbed import Host, Testbed
 
@@ -24,14 +23,15 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
 
     With a testbed they run on its hosts in turn, and the summary's ``link`` says what crossed its links.
     """
-    # The store lives in this process: its port cannot be taken between being chosen and being used.
+    # The meeting point is in this process: its port cannot be taken between being chosen and being used.
+    address, secret = "127.0.0.1" if testbed is None else testbed.address, new_secret()
     with nullcontext() if testbed is None else testbed.entered():
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        point = Rendezvous(address, 0, workers, secret.encode())
     before = None if testbed is None else testbed.counters()
-    with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, signals(job) as stop:
-        address = "127.0.0.1" if testbed is None else testbed.address
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, point, signals(job) as stop:
         hosts = [None if testbed is None else testbed.host(rank) for rank in range(workers)]
-        told = [variables(job, rank, workers, workers, address, store.port) for rank in range(workers)]
+        meeting = Meeting(address, point.port, secret)
+        told = [variables(job, rank, workers, workers, meeting) for rank in range(workers)]
         processes = [_spawn({**one, "ISTHMUS_ANSWERS": folder}, host) for one, host in zip(told, hosts, strict=True)]
         supervise(job, processes, stop, Path(folder))
         summary = json.loads((Path(folder) / "summary").read_text())
@@ -46,5 +46,5 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
 def _spawn(told: dict[str, str], host: Host | None) -> subprocess.Popen:
     if host is not None:
         return spawn({**told, **host.environ}, host.command(COMMAND))
-    # Workers of one machine need no name resolution and no outside interface.
-    return spawn({"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", LOOPBACK), **told})
+    # Workers of one machine need no name resolution and no outside interface, whatever the environment says of others.
+    return spawn({"GLOO_SOCKET_IFNAME": LOOPBACK, **told})

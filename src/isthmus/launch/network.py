@@ -8,6 +8,8 @@ import struct
 import sys
 
 LOOPBACK = "127."
+LOOPBACK_ADDRESS = "127.0.0.1"
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def addresses() -> dict[str, str]:

@@ -16,12 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
+from isthmus.comm.rendezvous import Rendezvous
+from isthmus.comm.secret import new_secret
 from isthmus.errors import InputError, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.network import addresses
-from isthmus.launch.supervise import LOOPBACK, signals, spawn, supervise, variables
+from isthmus.launch.supervise import LOOPBACK, Meeting, signals, spawn, supervise, variables
 
 KNOCK = 10.0  # seconds for a cluster to answer
 PAUSE = 0.2  # seconds between two questions to an actor
@@ -49,10 +49,11 @@ def start(job: Job, workers: int) -> dict[str, Any]:
         local, here = Counter(nodes), ray.get_runtime_context().get_node_id()
         alone = set(nodes) == {here}
         host = "127.0.0.1" if alone else ray.util.get_node_ip_address()
-        # The store lives in this process: its port cannot be taken between being chosen and being used.
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        with signals(job) as stop:
-            told = [variables(job, k, workers, local[node], host, store.port) for k, node in enumerate(nodes)]
+        secret = new_secret()
+        # The meeting point is in this process: its port cannot be taken between being chosen and being used.
+        with Rendezvous(host, 0, workers, secret.encode()) as point, signals(job) as stop:
+            meeting = Meeting(host, point.port, secret)
+            told = [variables(job, k, workers, local[node], meeting) for k, node in enumerate(nodes)]
             _asked([actor.start.remote(one, alone) for actor, one in zip(actors, told, strict=True)], job.timeout)
             processes = [_Remote(actor, rank, Path(folder), job.timeout) for rank, actor in enumerate(actors)]
             supervise(job, processes, stop, Path(folder))

@@ -25,6 +25,8 @@ class Place:
     """The launcher may have started the same command before, and started it again after a failure or a preemption."""
     threads: int | None = None
     """Cores that the launcher gave to each worker, if it said so."""
+    together: bool = False
+    """The launcher said that all workers are on this machine: nobody else needs to reach them."""
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
@@ -50,7 +52,8 @@ def _torchrun(environ: Mapping[str, str]) -> Place:
     launcher = "kubernetes" if "JOB_COMPLETION_INDEX" in environ else "torchrun"
     restarted = launcher == "kubernetes" or int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     meeting = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
-    return Place(int(environ["RANK"]), size, *meeting, local, launcher, restarted)
+    together = environ.get("LOCAL_WORLD_SIZE") == environ["WORLD_SIZE"]
+    return Place(int(environ["RANK"]), size, *meeting, local, launcher, restarted, together=together)
 
 
 def _slurm(environ: Mapping[str, str]) -> Place:
@@ -73,6 +76,7 @@ def _slurm(environ: Mapping[str, str]) -> Place:
         "srun",
         restarted,
         None if cores is None else int(cores),
+        environ.get("SLURM_STEP_NUM_NODES") == "1",
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from isthmus.comm import Hub, Where
+from isthmus.comm import Hub, Transport, Where
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder
 from isthmus.engine.run_files import workers_of
@@ -25,6 +24,7 @@ from isthmus.partition.book import MAKE
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
+_START = Where("start", "gather", 0, "ids")
 LAUNCHERS = ("auto", "ray")
 
 
@@ -39,6 +39,7 @@ def launch(
     _check(job, place)
     _check_launcher(launcher, place)
     if place is not None and place.size > 1:
+        _check_count(workers, place)
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
     count = workers if workers is not None else _usual_workers(job, source, given)
@@ -70,7 +71,8 @@ def launch_prediction(
         check_files(asked, book)
     folder = str(book.folder)
     job = Job("predict", folder, trained.config, threads=threads, timeout=timeout, prediction=asked)
-    return launch(job, folder, trained.workers if workers is None else workers)
+    joins = place is not None and place.size > 1
+    return launch(job, folder, trained.workers if workers is None and not joins else workers)
 
 
 def _usual_workers(job: Job, source: str, given: bool) -> int:
@@ -102,6 +104,15 @@ def _check_launcher(launcher: str, place: Place | None) -> None:
             raise InputError(f"{place.launcher} has already started {place.size} workers: leave --launcher ray out")
 
 
+def _check_count(workers: int | None, place: Place) -> None:
+    """Refuse another number of workers than a launcher has started."""
+    if workers not in (None, place.size):
+        raise InputError(
+            f"--workers {workers}, but {place.launcher} has started {place.size}: leave --workers out, or let "
+            f"{place.launcher} start {workers}"
+        )
+
+
 def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, Any]:
     given, job = is_parts_folder(source), replace(job, threads=job.threads or place.threads)
     if place.restarted and job.out is not None and (Path(job.out) / "config.json").exists():
@@ -114,16 +125,25 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         _parts(job, source, given, place.size, cut)
     transport = join(place, job.timeout)
     try:
-        # Worker 0 may have chosen the run folder; whether there is one, all must know.
-        job = replace(job, out=transport.gather_words(job.out or "", Where("start", "reduce", 0, "ids"))[0] or None)
-        if place.restarted:  # as worker 0 has it, should the others not see its folder
-            resumed = torch.tensor([int(job.resume and place.rank == 0)])
-            resumed = transport.all_reduce(resumed, Where("start", "reduce", 0, "ids"))
-            job = replace(job, resume=bool(resumed))
+        job = _as_worker_0(job, place, transport)
         job = replace(job, parts=source if given else str(Path(str(job.out)) / "parts"))
         return run(job, transport, place.local_size)
     finally:
         transport.close()
+
+
+def _as_worker_0(job: Job, place: Place, transport: Transport) -> Job:
+    """Return the job as worker 0 has it: it may have chosen the run folder, and alone knows if a lost run goes on."""
+    mine = {"out": job.out or "", "resume": job.resume, "restarted": place.restarted}
+    told = [json.loads(words) for words in transport.gather_words(json.dumps(mine), _START)]
+    for rank, one in enumerate(told):
+        if one["out"] and one["out"] != told[0]["out"]:
+            raise InputError(
+                f"the workers do not agree: out is {told[0]['out'] or 'not given'} on worker 0 and {one['out']} on "
+                f"worker {rank}: start every worker with the same command"
+            )
+    resume = told[0]["resume"] if any(one["restarted"] for one in told) else job.resume
+    return replace(job, out=told[0]["out"] or None, resume=resume)
 
 
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:

@@ -10,19 +10,31 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from isthmus.comm.meet import KEPT
+from isthmus.comm.secret import SECRET
 from isthmus.engine.stop import Stop
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
+from isthmus.launch.network import LOOPBACK_INTERFACE
+from isthmus.launch.paths import told_paths
 from isthmus.launch.place import threads_for
 from isthmus.launch.signals import asked_to_stop
 
-COMMAND = [sys.executable, "-m", "isthmus.launch.worker"]
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+COMMAND = [sys.executable, "-P", "-m", "isthmus.launch.worker"]  # -P: not from the working folder
+LOOPBACK = LOOPBACK_INTERFACE
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
+
+
+class Meeting(NamedTuple):
+    """Where workers meet, and what they must know to be let in."""
+
+    host: str
+    port: int
+    secret: str
 
 
 class Process(Protocol):
@@ -36,15 +48,16 @@ class Process(Protocol):
     def wait(self) -> int: ...
 
 
-def variables(job: Job, rank: int, size: int, local_size: int, host: str, port: int) -> dict[str, str]:
-    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the store."""
+def variables(job: Job, rank: int, size: int, local_size: int, meeting: Meeting) -> dict[str, str]:
+    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the meeting point."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(local_size),
-        "MASTER_ADDR": host,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": meeting.host,
+        "MASTER_PORT": str(meeting.port),
+        KEPT: "starter",
+        SECRET: meeting.secret,
         "OMP_NUM_THREADS": str(threads_for(local_size, job.threads)),
         "ISTHMUS_JOB": job.to_json(),
     }
@@ -52,9 +65,8 @@ def variables(job: Job, rank: int, size: int, local_size: int, host: str, port: 
 
 def spawn(told: dict[str, str], command: list[str] = COMMAND) -> subprocess.Popen:
     """A worker process on this machine, which ends with this one."""
-    # What can be imported here, such as a model of one's own, can be imported there.
-    paths = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    environ = {**os.environ, "PYTHONPATH": paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
+    paths = told_paths(Job.from_json(told["ISTHMUS_JOB"]).config.model.model)
+    environ = {**os.environ, **paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
     use_huge_pages(environ)
     # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)

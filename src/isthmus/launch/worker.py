@@ -13,10 +13,12 @@ from pathlib import Path
 from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.files import os_error_line
 from isthmus.launch.exit import leave
+from isthmus.launch.paths import look_last
 
 
 def main() -> int:
     _die_with_parent()
+    look_last()
     from isthmus.launch.job import Job, join, run
     from isthmus.launch.place import detect
 

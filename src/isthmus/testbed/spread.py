@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+from isthmus.comm.secret import SECRET, new_secret
 from isthmus.testbed.testbed import Testbed
 
 PORT = 29500  # always free on a host of our own
@@ -16,7 +17,8 @@ GRACE = 5.0  # seconds that the others have to end by themselves after one has f
 def run_on_hosts(testbed: Testbed, argv: Sequence[str], per_host: int = 1) -> int:
     """Run `argv` `per_host` times on every host at once; return 0, or the status of the first that failed."""
     size = testbed.count * per_host
-    processes = [_start(testbed, argv, rank, size) for rank in range(size)]
+    secret = os.environ.get(SECRET) or new_secret()
+    processes = [_start(testbed, argv, rank, size, secret) for rank in range(size)]
     try:
         while any(process.poll() is None for process in processes) and not any(p.returncode for p in processes):
             time.sleep(0.02)
@@ -25,7 +27,7 @@ def run_on_hosts(testbed: Testbed, argv: Sequence[str], per_host: int = 1) -> in
         _end(processes)
 
 
-def _start(testbed: Testbed, argv: Sequence[str], rank: int, size: int) -> subprocess.Popen:
+def _start(testbed: Testbed, argv: Sequence[str], rank: int, size: int, secret: str) -> subprocess.Popen:
     host = testbed.host(rank)
     place = {
         "RANK": str(rank),
@@ -34,6 +36,7 @@ def _start(testbed: Testbed, argv: Sequence[str], rank: int, size: int) -> subpr
         "LOCAL_WORLD_SIZE": str(size),  # all hosts share the cores of one machine
         "MASTER_ADDR": testbed.hosts[0].address,
         "MASTER_PORT": str(PORT),
+        SECRET: secret,
         **host.environ,
     }
     return subprocess.Popen(host.command(argv), env={**os.environ, **place}, stdin=subprocess.DEVNULL)
