@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from isthmus import recipes
 from isthmus.api.options import TrainOptions, complete, config_of, signature
 from isthmus.api.result import TrainResult
+from isthmus.api.resuming import with_options_of_run
 from isthmus.api.source import cutter, name_of
 from isthmus.engine import PredictConfig
 from isthmus.launch.job import Job
@@ -23,11 +24,13 @@ def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     ``source`` is a parts folder, the book that ``isthmus.partition`` returns, or whatever ``isthmus.load`` reads: a
     path, a name, a PyG ``Data`` object, a ``Graph``; these are cut into ``workers`` parts in the run folder first. The
     options are those of the command ``isthmus train``. Under torchrun or srun the workers are those that are there.
+    With ``resume=True``, ``source`` may be a run folder, and all that is not given is as the run was begun.
 
     >>> result = isthmus.train("synthetic:flickr@0.1", workers=3, model="sage")
     >>> result.scores["test"]
     """
-    asked = complete(dict(options))
+    source, given = with_options_of_run(source, options)
+    asked = complete(given)
     recipe = recipes.find(asked["recipe"])
     config = config_of(asked, recipe)
     if config.model.model not in MODELS:
@@ -57,7 +60,7 @@ def predict(
 ) -> dict[str, Any]:
     """Write class, score or embedding of every node, in original ids, by the best weights of a run.
 
-    ``out`` ends in .npy or .parquet. Returns what was done: ``rows``, ``files``, ``seconds`` …
+    ``out`` ends in .npy, .parquet or .csv. Returns what was done: ``rows``, ``files``, ``seconds`` …
     """
     folder = run.run if isinstance(run, TrainResult) else run
     names = tuple(name.strip() for name in (what.split(",") if isinstance(what, str) else what))

@@ -104,6 +104,14 @@ def workers_of(folder: Path) -> int:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): say how many with --workers") from error
 
 
+def threads_of(folder: Path) -> int | None:
+    """How many threads each worker of a run had at last; None if nobody knows."""
+    try:
+        return int(json.loads((folder / "config.json").read_text())["threads"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def steps_told(folder: Path) -> int | None:
     """Of how many steps the summary of a run tells; None if it has none, as it ended before that was written."""
     try:

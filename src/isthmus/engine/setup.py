@@ -10,6 +10,7 @@ from isthmus.engine.config import DTYPES, OPTIMIZERS, TrainConfig
 from isthmus.engine.views import Views
 from isthmus.local import Policy
 from isthmus.nn import Model
+from isthmus.nn.compiled import check_not_compiled
 from isthmus.partition import Book
 
 
@@ -19,6 +20,7 @@ def set_up(
     """Every worker calls it at the same time; ``model`` replaces the one that the config describes."""
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    check_not_compiled(model)
     # Models of one's own do not know of sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)

@@ -21,6 +21,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
+from isthmus.nn.compiled import check_not_compiled
 from isthmus.nn.layers import propagate
 
 NO_PAIRS = "takes no pair of rows (those of sources, those of targets)"
@@ -51,6 +52,7 @@ def distribute(model: nn.Module) -> nn.Module:
     refused, since a worker has only some of them; so are, when they meet a `LocalGraph`, convolutions that cannot read
     halo rows.
     """
+    check_not_compiled(model)
     _check_norms(model)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise InputError("the model has layers of unknown width: give the number of features instead of -1")
