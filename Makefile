@@ -2,20 +2,36 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/pip install --disable-pip-version-check -c constraints.txt
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
 .PHONY: demo test fuzz lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
 	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
-$(READY): pyproject.toml setup.py constraints.txt $(CORE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(CORE) | $(BIN)/python
+	@echo "Installing Isthmus and what it needs, mostly torch, into $(VENV): some minutes, the first time only"
+	$(INSTALL) -e .
 	touch $@
 
-demo: $(READY)  ## train a synthetic graph on three workers of this machine
+# What tests and benchmarks need besides: Ray, PyG, a browser and so on.
+$(READY): pyproject.toml setup.py constraints.txt $(CORE) | $(BIN)/python
+	@echo "Installing Isthmus and all that its tests need into $(VENV): some minutes, the first time only"
+	$(INSTALL) -e '.[dev]'
+	touch $(INSTALLED) $@
+
+demo: $(INSTALLED)  ## train a synthetic graph on three workers of this machine
 	$(BIN)/isthmus train synthetic:flickr@0.2 --workers 3 --model sage --steps 60 --lr 0.003
+	@run=$$(ls -td runs/* | head -1); printf '  %-40s %s\n' 'What next?' '' \
+		'. $(BIN)/activate' 'from now on the command is isthmus' \
+		"isthmus report $$run" 'writes a page about this run into its folder' \
+		"isthmus predict $$run --out nodes.csv" 'class and score of every node' \
+		'isthmus train --help' 'your own graph: docs/data.md, your own model: docs/models.md'
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2

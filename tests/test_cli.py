@@ -191,7 +191,7 @@ def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_
     os.kill(workers[1], signal.SIGKILL)
     complaint = run.communicate(timeout=30)[1]
     assert run.returncode == 3
-    assert "worker 1 was ended by SIGKILL; with --resume the run goes on from step" in complaint
+    assert "worker 1 was ended by SIGKILL; to go on from step" in complaint
     until(lambda: not alive(workers), 60)
     newest = max(int(path.name[5:]) for path in (tmp_path / "broken/checkpoints").glob("step-*"))
     steps = str(newest + 20)

@@ -11,6 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from runs import ASKED, as_threads
+
+from isthmus.comm import Hub
+from isthmus.engine import train
+from isthmus.graph import load
+from isthmus.launch import local
+from isthmus.partition import partition
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -81,3 +89,24 @@ def test_the_difference_that_is_shown():
     changed = [line for line in lines if line[0] in "+-" and len(line) > 1]
     assert [line for line in blocks("python.md", "diff")[0].splitlines() if line != "…"] == changed
     assert len([line for line in changed if line[0] == "+"]) < 10
+
+
+def test_the_python_of_the_readme(tmp_path, monkeypatch):
+    """It needs nothing that is not there. Workers are threads."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "start", as_threads)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    (shown,) = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), re.DOTALL)
+    exec(shown, names := {"__name__": "docs"})
+    assert names["result"].summary["steps"] == 50
+
+
+def test_where_the_best_weights_are(tmp_path, monkeypatch):
+    """The lines that read them do, and what they read is the model of the result."""
+    monkeypatch.chdir(tmp_path)
+    book = partition(load("synthetic:flickr@0.01"), 1, out="parts")
+    result = train(book, ASKED, Hub(1).transport(0), out=Path("run"))
+    exec(blocks("predict.md", "python")[1], names := {"__name__": "docs"})
+    best = result.model.state_dict()
+    assert names["weights"].keys() == best.keys()
+    assert all((names["weights"][name] == best[name]).all() for name in best)

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import InputError, WorkerError
+from isthmus.wording import speaks_python
 
 if TYPE_CHECKING:
     from isthmus.api import TrainResult, Worker, predict, train
@@ -50,7 +51,10 @@ def __getattr__(name: str) -> Any:
     if name == "partition":  # a room that can be called
         return import_module("isthmus.partition")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        found = getattr(import_module(_HOMES[name]), name)
+        if not isinstance(found, type):  # the commands have the function itself, whose errors name their flags
+            found = globals()[name] = speaks_python(found)
+        return found
     raise AttributeError(f"module 'isthmus' has no attribute {name!r}")
 
 

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
+from typing import Any
 
-err = Console(stderr=True)
+from rich.console import Console
+from rich.control import Control
+from rich.markup import escape
+from rich.segment import ControlType
+from rich.text import Text
+
+_ERASED = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
+
+
+class Teller(Console):
+    """A console with a last line that counts: whatever is printed next takes its place, and nothing of it stays.
+
+    Lines move only on real terminals. Notebooks and CI set FORCE_COLOR, which rich alone would take for one.
+    """
+
+    counting = False
+
+    @property
+    def is_terminal(self) -> bool:
+        return super().is_terminal and (self._force_terminal is True or self.file.isatty())
+
+    def count(self, text: str) -> None:
+        """Show the text in the place of the one before, cut to the width of the terminal."""
+        line = Text(text)
+        line.truncate(max(self.width - 1, 1), overflow="ellipsis")
+        self.print(line, end="\r", highlight=False)
+        self.counting = True
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        if self.counting:
+            self.counting = False
+            self.control(_ERASED)
+        super().print(*objects, **how)
+
+
+err = Teller(stderr=True)
+
+
+def in_notebook() -> bool:
+    return err.is_jupyter
 
 
 def report_progress(stage: str, done: int, total: int) -> None:
     """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
-    if err.is_terminal and total > 1:
-        err.print(f"{stage} {done}/{total}", end="\r" if done < total else "\n", highlight=False)
+    if err.is_terminal and 1 < total > done:
+        err.count(f"{stage} {done:,}/{total:,}")
+    elif err.is_terminal and total > 1:
+        err.print(f"{stage} {done:,}/{total:,}", highlight=False, markup=False)
     elif done == 0:
-        err.print(f"{stage} …", highlight=False)
+        err.print(f"{stage} …", highlight=False, markup=False)
 
 
 def note(text: str) -> None:

@@ -39,7 +39,7 @@ def losses(run: Path) -> list[float]:
 
 def test_the_options_are_those_of_the_command():
     theirs = {name: one.default for name, one in inspect.signature(command).parameters.items()}
-    del theirs["source"], theirs["as_json"]
+    del theirs["ctx"], theirs["source"], theirs["as_json"]
     theirs["out"], theirs["set"] = theirs.pop("out_folder"), theirs.pop("settings")
     assert theirs == DEFAULTS
     assert list(inspect.signature(isthmus.train).parameters) == ["source", *DEFAULTS]

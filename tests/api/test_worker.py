@@ -246,3 +246,81 @@ def test_several_machines_need_a_folder_that_all_can_read(monkeypatch):
     with pytest.raises(InputError, match=r"cut it first with isthmus\.partition, or say where with parts=DIR"):
         isthmus.Worker(community_graph())
     assert not Path("parts").exists()
+
+
+def left_from_one_process(worker, steps: int = 3):
+    """A loop whose last lines were never changed: every worker goes its own way."""
+    model, optimizer = own()
+    worker.prepare(model, optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        out = model(worker.graph, worker.x)
+        cross_entropy(out[worker.train_mask], worker.y[worker.train_mask]).backward()
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("then", ["evaluate", "predict", "save", "step"])
+def test_weights_that_drifted_apart_are_found(tmp_path, then):
+    """On every worker at once, so that nobody waits; the error says what to write instead."""
+    book = cut(community_graph(), 3, "random", tmp_path)
+
+    def work(transport):
+        with isthmus.Worker(book, transport=transport, dtype="float64") as worker:
+            model = left_from_one_process(worker)
+            looks = {
+                "evaluate": lambda: worker.evaluate(model),
+                "predict": lambda: worker.predict(model),
+                "save": lambda: worker.save(tmp_path / "run"),
+                "step": lambda: worker.step(model(worker.graph, worker.x).sum()),
+            }
+            with pytest.raises(InputError, match=r"has other weights than worker 0 .*: update them by worker\.step"):
+                looks[then]()
+
+    Hub(3).run(work)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_drift_is_found_within_a_hundred_steps(tmp_path, monkeypatch):
+    """One worker has another learning rate; nobody evaluates."""
+    monkeypatch.setattr("isthmus.api.worker.OFTEN", 5)
+    book = cut(community_graph(), 2, "random", tmp_path)
+
+    def work(transport):
+        with isthmus.Worker(book, transport=transport, dtype="float64") as worker:
+            model, optimizer = own(replace(CONFIG, lr=0.01 + 0.01 * transport.rank))
+            worker.prepare(model, optimizer)
+
+            def one():
+                optimizer.zero_grad()
+                out = model(worker.graph, worker.x)
+                worker.step(cross_entropy(out[worker.train_mask], worker.y[worker.train_mask]))
+
+            for _ in range(5):
+                one()
+            with pytest.raises(InputError, match="worker 1 has other weights"):
+                one()
+            return worker.steps
+
+    assert Hub(2).run(work) == [5, 5]
+
+
+def test_a_loss_with_class_weights(tmp_path):
+    """Its mean is over the sum of the weights; told so, workers do what one process does."""
+    graph, weight = community_graph(), torch.tensor([1.0, 5.0, 0.2, 2.0], dtype=torch.float64)
+
+    def work(source, transport):
+        with isthmus.Worker(source, transport=transport, dtype="float64") as worker:
+            model, optimizer = own()
+            worker.prepare(model, optimizer)
+            y, losses = worker.y[worker.train_mask], []
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                loss = cross_entropy(model(worker.graph, worker.x)[worker.train_mask], y, weight)
+                losses.append(worker.step(loss, rows=weight[y].sum()))
+            return losses
+
+    alone = work(graph, None)
+    book = cut(graph, 3, "random", tmp_path)
+    for found in Hub(3).run(lambda transport: work(book, transport)):
+        np.testing.assert_allclose(found, alone, rtol=0, atol=1e-10)

@@ -27,6 +27,7 @@ COMMANDS = typer.main.get_command(app).commands
 
 # Commands that need other processes, machines, root or an extra: the page, what the line begins with, who runs it.
 ELSEWHERE = [
+    ("README.md", "torchrun", "launch/test_machines.py::test_torchrun_on_two_machines"),
     ("README.md", "isthmus plan", "experiments/test_plan.py::test_commands_of_the_docs"),
     ("plan.md", "isthmus plan", "experiments/test_plan.py::test_commands_of_the_docs"),
     ("python.md", "isthmus train parts --model", "test_docs.py::test_from_python"),
@@ -42,6 +43,7 @@ ELSEWHERE = [
 # The rest is run as it stands, but for these words, and with these options after its own.
 SMALLER = {"synthetic:flickr@0.1": "synthetic:flickr@0.01", "pyg:Cora": "mine.npz"}
 FEWER = {"train": ["--steps", "20"], "compare": ["--steps", "4", "--seeds", "1"]}
+MORE = ["--steps", "30"]  # of a run that goes on
 PROCESSES = {ROOT / "README.md"}  # elsewhere workers are threads
 MANY = 100  # steps
 # What a page takes as there already, unless an earlier command of it has made it.
@@ -85,7 +87,8 @@ def trouble(name: str, *words: str) -> str:
 def smaller(name: str, *words: str) -> list[str]:
     """The same command in less time; of an option that is given twice, the second counts."""
     steps = int(words[words.index("--steps") + 1]) if "--steps" in words else MANY
-    return [name, *(SMALLER.get(word, word) for word in words), *(FEWER.get(name, []) if steps >= MANY else [])]
+    fewer = MORE if "--resume" in words else FEWER.get(name, [])
+    return [name, *(SMALLER.get(word, word) for word in words), *(fewer if steps >= MANY else [])]
 
 
 def make(name: str) -> None:

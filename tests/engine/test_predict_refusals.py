@@ -75,8 +75,8 @@ def test_the_parts_of_a_run(tmp_path):
 
 def test_what_can_be_asked(tmp_path, monkeypatch):
     book, run, _ = trained(community_graph(), 1, tmp_path, replace(ASKED, model=replace(SHAPE, layers=1)))
-    with pytest.raises(InputError, match=r"end --out in .npy or .parquet"):
-        PredictConfig("run", "out.csv")
+    with pytest.raises(InputError, match=r"end --out in \.npy, \.parquet or \.csv"):
+        PredictConfig("run", "out.txt")
     with pytest.raises(InputError, match="cannot say colour of a node: --what takes class, score, scores, embedding"):
         PredictConfig("run", "out.npy", ("class", "colour"))
     with pytest.raises(InputError, match="reads the features: leave embedding out"):

@@ -49,7 +49,7 @@ def test_all_stop_at_the_same_step_and_go_on_bit_for_bit(tmp_path, recipe, worke
     ends = run(book, config(recipe), tmp_path / "broken", at=5, who=workers - 1)
     assert [type(end) for end in ends] == [Stopped] * workers
     assert [end.status for end in ends] == [143] * workers
-    assert "checkpoint of step 6 written; --resume goes on" in str(ends[0])
+    assert "checkpoint of step 6 written; to go on: isthmus train --resume" in str(ends[0])
     assert [str(end) for end in ends[1:]] == [""] * (workers - 1)
     found = sorted(path.name for path in (tmp_path / "broken/checkpoints").iterdir())
     assert found == ["step-0", "step-4", "step-6"]

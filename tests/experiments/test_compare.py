@@ -201,3 +201,16 @@ def test_over_links(compare):
     wire = result["recipes"][0]["wire"]
     assert wire["payload_bytes"] > wire["counted_bytes"] > 0
     assert "The count and the wire" in Path("c/compare.html").read_text()
+
+
+def test_fewer_workers_than_parts(compare, started):
+    """As train has it; a resumed comparison goes on with as many as it had."""
+    one = ("--recipes", "exact", "--quiet", "--json")
+    status, said, _ = compare(*QUICK, *one, "--seeds", "1", "--workers", "1")
+    assert (status, json.loads(said.splitlines()[-1])["workers"]) == (0, 1)
+    assert json.loads(Path("c/exact/seed-0/summary.json").read_text())["workers"] == 1
+    assert compare(*QUICK, *one, "--seeds", "2", "--resume")[0] == 0
+    assert json.loads(Path("c/exact/seed-1/summary.json").read_text())["workers"] == 1
+    status, _, complaint = compare(*QUICK, *one, "--workers", "3", "--resume")
+    assert (status, complaint.count("\n")) == (2, 1)
+    assert "2 parts but 3 workers" in complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
+from isthmus.launch import supervise
 from isthmus.launch.display import Display
 from isthmus.launch.throughput import WINDOW, Throughput, clock
 from isthmus.nn import ModelConfig
@@ -95,3 +97,13 @@ def test_a_run_tells_its_watchers_where_a_step_went(tmp_path):
         assert split.pop("step") == pytest.approx(sum(split.values()), abs=1e-5)
         assert one["bytes"] > 0
     assert "split" not in (tmp_path / "run/metrics.jsonl").read_text()  # worker-K.jsonl has it
+
+
+@pytest.mark.parametrize(("notebook", "errors"), [(True, subprocess.STDOUT), (False, None)])
+def test_in_notebooks_workers_do_not_speak_in_red(monkeypatch, notebook, errors):
+    """What they write to stderr would stand in a red box there."""
+    given: dict = {}
+    monkeypatch.setattr(supervise, "in_notebook", lambda: notebook)
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: given.update(how))
+    supervise.spawn({})
+    assert given["stderr"] == errors

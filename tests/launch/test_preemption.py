@@ -30,7 +30,7 @@ def test_a_signal_writes_a_checkpoint_first(tmp_path, workers, to_whom, number, 
     complaint = run.communicate(timeout=60)[1]
     assert run.returncode == status
     assert complaint.count("\n") == 1
-    step = int(re.search(r"checkpoint of step (\d+) written; --resume goes on", complaint)[1])
+    step = int(re.search(r"checkpoint of step (\d+) written; to go on: isthmus train --resume ", complaint)[1])
     assert steps_of(tmp_path / "run") == [0, step]
     assert not alive(children)
 
@@ -47,7 +47,7 @@ def test_late_signals_do_not_cut_the_end_short(tmp_path):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
     assert run.returncode == 143
-    assert re.search(r"checkpoint of step \d+ written; --resume goes on", run.communicate(timeout=60)[1])
+    assert re.search(r"checkpoint of step \d+ written; to go on: isthmus train ", run.communicate(timeout=60)[1])
 
 
 def test_signal_before_the_first_step(tmp_path):
@@ -77,7 +77,7 @@ def test_torchrun_restarts_and_preempts(tmp_path):
     children = workers_of(run.pid)
     os.kill(run.pid, signal.SIGTERM)
     complaint = run.communicate(timeout=60)[1]
-    step = int(re.search(r"checkpoint of step (\d+) written; --resume goes on", complaint)[1])
+    step = int(re.search(r"checkpoint of step (\d+) written; to go on: isthmus train --resume ", complaint)[1])
     assert run.returncode != 0
     assert steps_of(tmp_path / "run")[-1] == step
     assert not alive(children)
@@ -94,4 +94,4 @@ def test_given_up_after_restarts_without_progress(tmp_path):
     complaint = run.communicate(timeout=60)[1].splitlines()
     assert run.returncode == 3
     assert "worker 1 was ended by SIGKILL; starting again from step 0 (restart 1 of 1)" in complaint[0]
-    assert "given up after 1 restarts without progress; with --resume" in complaint[1]
+    assert "given up after 1 restarts without progress; " in complaint[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -86,6 +87,29 @@ def test_dark_narrow_and_on_paper(browser, address):
     narrow = opened(browser, address, complaints, viewport=NARROW)
     assert narrow.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
     assert complaints == []
+
+
+@pytest.mark.parametrize("width", [1600, 1200, 860, 400])
+def test_text_has_its_size_in_every_chart(browser, tmp_path, width):
+    """Also in one that is alone in its row, as "Rows sent" is where no rows are old, and on a narrower screen."""
+    sent = run_folder(tmp_path / "drawn", workers=2)
+    for log in sent.glob("worker-*.jsonl"):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        log.write_text("".join(json.dumps(grown(line)) + "\n" for line in lines))
+    write(read_runs([sent, run_folder(tmp_path / "exact", workers=2)]), tmp_path / "report.html")
+    viewport = {"width": width, "height": 900}
+    tab = opened(browser, (tmp_path / "report.html").as_uri(), [], viewport=viewport)
+    assert tab.get_by_text("Rows sent, all workers").count() == 1
+    assert tab.get_by_text("Mean age of halo rows").count() == 0
+    shown = "text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a"
+    sizes = [chart.query_selector("text").evaluate(shown) for chart in tab.query_selector_all("svg")]
+    assert 9 < min(sizes) <= max(sizes) < 16
+
+
+def grown(line: dict) -> dict:
+    """More rows with every step, as samplers draw now more and now fewer."""
+    links = [[*where, rows * line["step"], size] for *where, rows, size in line["links"]]
+    return {**line, "links": links}
 
 
 def test_the_page_about_a_comparison(browser, tmp_path):

@@ -60,6 +60,7 @@ class TrainOptions(TypedDict, total=False):
     out: str | os.PathLike[str] | None
     resume: bool
     tensorboard: bool
+    track: str | None
     quiet: bool
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus.wording import methods_speak_python
 
+
+@methods_speak_python
 @dataclass(frozen=True, repr=False)
 class TrainResult:
     """A finished run. ``summary`` is all that its summary.json holds; the rest is found in it, or in its folder."""

@@ -12,6 +12,7 @@ from torch import nn
 from isthmus import recipes
 from isthmus.api.options import TrainOptions, complete, config_of, importable, signature
 from isthmus.api.result import TrainResult
+from isthmus.api.resuming import with_options_of_run
 from isthmus.api.source import cutter, name_of
 from isthmus.engine import PredictConfig
 from isthmus.launch.job import Job
@@ -25,11 +26,13 @@ def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     ``source`` is a parts folder, the book that ``isthmus.partition`` returns, or whatever ``isthmus.load`` reads: a
     path, a name, a PyG ``Data`` object, a ``Graph``; these are cut into ``workers`` parts in the run folder first. The
     options are those of the command ``isthmus train``. Under torchrun or srun the workers are those that are there.
+    With ``resume=True``, ``source`` may be a run folder, and all that is not given is as the run was begun.
 
     >>> result = isthmus.train("synthetic:flickr@0.1", workers=3, model="sage")
     >>> result.scores["test"]
     """
-    asked = complete(dict(options))
+    source, given = with_options_of_run(source, options)
+    asked = complete(given)
     recipe = recipes.find(asked["recipe"])
     config = config_of(asked, recipe)
     if config.model.model not in MODELS:
@@ -61,9 +64,9 @@ def predict(
 ) -> dict[str, Any]:
     """Write class, score or embedding of every node, in original ids, by the best weights of a run.
 
-    ``out`` ends in .npy or .parquet. A run with a model of one's own wants ``model``, its name, class or function, once
-    more, since a run folder may come from anybody; ``trust=True`` runs what the folder names. Returns what was done:
-    ``rows``, ``files``, ``seconds`` …
+    ``out`` ends in .npy, .parquet or .csv. A run with a model of one's own wants ``model``, its name, class or
+    function, once more, since a run folder may come from anybody; ``trust=True`` runs what the folder names. Returns
+    what was done: ``rows``, ``files``, ``seconds`` …
     """
     if isinstance(run, TrainResult) and model is None:
         model = run.summary["model"]["model"]  # which was named when it was trained

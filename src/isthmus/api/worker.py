@@ -19,6 +19,7 @@ from isthmus.console import note
 from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.checkpoint import Progress
+from isthmus.engine.drift import OFTEN, check_alike
 from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import Views
 from isthmus.engine.record import over_workers
@@ -27,10 +28,16 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.nn import distribute
 from isthmus.tasks.node_classes import check_metric, default_metric
+from isthmus.wording import methods_speak_python
 
 T = TypeVar("T")
+ALIKE = (
+    "update them by worker.step(loss), in the place of loss.backward() and optimizer.step(), "
+    "with the same optimizer on every worker"
+)
 
 
+@methods_speak_python
 class Worker:
     """Worker ``rank`` of ``size``: one of those that torchrun or srun started, or alone in this process.
 
@@ -131,25 +138,28 @@ class Worker:
             tensor.data.copy_(self.transport.all_reduce(value, where))
         self._trained = model, optimizer
 
-    def step(self, loss: Tensor, rows: int | None = None) -> float:
+    def step(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
         """``loss.backward()`` and ``optimizer.step()`` of all workers together; returns the loss over all their rows.
 
         ``loss`` is the mean over this worker's training nodes; or, if ``rows`` is given, over so many rows. It counts
-        by its share of all workers' rows, so the update is that of one process with the whole graph.
+        by its share of all workers' rows, so the update is that of one process with the whole graph. A mean with class
+        weights is one over the sum of its rows' weights, which nobody can see in it: ``rows=weight[y].sum()``.
         """
         total = self.backward(loss, rows)
         self._prepared[1].step()
         return total
 
-    def backward(self, loss: Tensor, rows: int | None = None) -> float:
+    def backward(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
         """`step` without the optimizer's: gradients are there, summed over the workers, e.g. to be clipped."""
         model, _ = self._prepared
-        if rows is None:
-            mine, all_rows = int(self.train_mask.sum()), self.book.train[self.config.split]
-        else:
-            mine, where = rows, Where("rows", "reduce", self.steps, "weights")
-            all_rows = int(self.transport.all_reduce(torch.tensor([rows]), where))
-        share = mine / max(all_rows, 1)
+        if self.steps % OFTEN == 0:
+            self._check_alike(model)
+        mine: float = float(self.train_mask.sum()) if rows is None else float(rows)
+        all_rows: float = self.book.train[self.config.split]
+        if rows is not None:
+            where = Where("rows", "reduce", self.steps, "weights")
+            all_rows = float(self.transport.all_reduce(torch.tensor([mine], dtype=torch.float64), where))
+        share = mine / all_rows if all_rows else 0.0
         self.graph.runtime.backward(loss, torch.full_like(loss, share))
         # The mean over no rows is not a number, but has no gradient either.
         value = loss.detach() * share if mine else torch.zeros_like(loss)
@@ -167,16 +177,19 @@ class Worker:
         A model that takes more than the graph and x is called by ``call``, e.g. ``lambda graph, x: model(x, graph,
         graph.edge_attr)``.
         """
+        self._check_alike(model)
         about = (self._metric, self.steps, self.transport, call)
         return self._in_evaluation(model, lambda: evaluate(model, self._views, *about))
 
     def predict(self, model: nn.Module, call: Call | None = None) -> Tensor:
         """What the model says of this worker's nodes, from fresh rows of all its neighbours, [n, C]."""
+        self._check_alike(model)
         return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps, call))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""
         (model, optimizer), run = self._prepared, Path(folder)
+        self._check_alike(model)
         if not self.graph.runtime.policy.stateless:
             checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
             self._meet()
@@ -235,6 +248,9 @@ class Worker:
         """What must not change between a checkpoint and its restoration."""
         names = ("recipe", "options", "split", "features", "inductive", "seed", "dtype", "rows_dtype")
         return {"parts": self.book.fingerprint, **{name: getattr(self.config, name) for name in names}}
+
+    def _check_alike(self, model: nn.Module) -> None:
+        check_alike(model, self.transport, ALIKE)
 
     def _in_evaluation(self, model: nn.Module, look: Callable[[], T]) -> T:
         """What `look` finds; the next training step begins as if nobody had looked."""

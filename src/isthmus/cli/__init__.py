@@ -34,7 +34,7 @@ def main() -> None:
     except SystemExit as end:
         status = int(end.code or 0)
         if status == 130:
-            err.print("interrupted; a training run goes on from its last checkpoint with --resume")
+            err.print("interrupted")
     except Stopped as end:
         if str(end):  # worker 0 says it for all
             err.print(escape(str(end)), soft_wrap=True, highlight=False)

@@ -48,7 +48,9 @@ def compare(
     recipes: Annotated[
         str, typer.Option(help='By commas, each with its own options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
     ] = "vanilla, exact, bns, pipegcn",
-    workers: Annotated[int | None, of_workers(help="Default: one per part; 4 for a graph not yet cut.")] = None,
+    workers: Annotated[
+        int | None, of_workers(help="Default: one per part (4 if not yet cut); fewer take several each.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each recipe: seeds 0, 1, …")] = 3,
     link: Link = None,
     hosts: Annotated[int | None, of_workers(help="With --link: among how many; default: one per worker.")] = None,
@@ -86,7 +88,7 @@ def compare(
     by = {name: options[name] for name in ("undirected", "directed", "quiet")}
     cut = cutter(source, "metis", "vol", options["method"], **by)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
-    failed = run_all(plan, source, folder, cut, resume=resume, tell=tell)
+    failed = run_all(plan, source, folder, cut, resume=resume, tell=tell, new=out_folder is None)
     comparison, page = read_comparison(folder, target), folder / "compare.html"
     write_comparison(comparison, page)
     show({**comparison.as_dict(), "page": str(page)}, _tables(comparison), as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,18 @@ Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
 Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
 Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]
 Threads = Annotated[int | None, of_workers(help="Per worker; default: this machine's cores shared out.")]
+
+
+def typed(ctx: typer.Context, names: Mapping[str, str]) -> dict[str, Any]:
+    """The options that somebody gave, those left at their defaults are not among them; ``names`` renames some."""
+    own = {"source", "as_json"}
+    given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name) and name not in own}
+    return {names.get(name, name): value for name, value in given.items()}
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def speaks() -> bool:

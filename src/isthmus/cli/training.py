@@ -28,11 +28,13 @@ from isthmus.cli.shared import (
     of_workers,
     show,
     speaks,
+    typed,
 )
 
 
 @app.command()
 def train(
+    ctx: typer.Context,
     source: Source,
     recipe: Annotated[str, of_recipe(help="How rows are exchanged; `isthmus recipes` lists them.")] = "exact",
     workers: Annotated[
@@ -72,10 +74,11 @@ def train(
     out_folder: Annotated[
         Path | None, of_run("--out", help="The run folder; default: the next of runs/1, runs/2, …")
     ] = None,
-    resume: Annotated[bool, of_run("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    resume: Annotated[bool, of_run("--resume", help="Go on with the run SOURCE, or with that in --out.")] = False,
     tensorboard: Annotated[
         bool, of_run("--tensorboard", help="Write event files to RUN/tensorboard (an extra).")
     ] = False,
+    track: Annotated[str | None, of_run(help="Also tell wandb or mlflow (extras), or both by comma.")] = None,
     quiet: Annotated[bool, of_run("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -85,12 +88,9 @@ def train(
 
     Under torchrun, srun or Kubernetes the same command joins the ranks it is given; --launcher ray asks a Ray cluster.
     """
-    options = dict(locals())
     from isthmus.api import train as run
 
-    del options["source"], options["as_json"]
-    options["out"], options["set"] = options.pop("out_folder"), options.pop("settings")
-    result = run(source, **options)
+    result = run(source, **typed(ctx, {"out_folder": "out", "settings": "set"}))
     if speaks():
         table = Table(title=result.title, show_header=False)
         for row in result.rows():
@@ -100,8 +100,9 @@ def train(
 
 @app.command()
 def verify(
+    ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A parts folder.")],
-    model: Annotated[str, of_model(help="gcn, sage or gat.")] = "gcn",
+    model: Annotated[str, of_model(help="gcn, sage, gat, or your own as package.module:Net.")] = "gcn",
     layers: Annotated[int, of_model(help="Convolutions.")] = 2,
     hidden: Annotated[int, of_model(help="Width between them.")] = 16,
     dropout: Annotated[float, of_model(help="Between convolutions.")] = 0.5,
@@ -120,8 +121,10 @@ def verify(
     from isthmus.engine import TrainConfig
     from isthmus.launch.job import Job
     from isthmus.launch.start import launch
-    from isthmus.nn import ModelConfig
+    from isthmus.nn import MODELS, ModelConfig
 
+    if model not in MODELS and "hidden" not in typed(ctx, {}):
+        hidden = ModelConfig.hidden  # a model of one's own need not have such an option
     config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
 
     result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), workers)
@@ -135,6 +138,11 @@ def verify(
     show(result, table, as_json)
     verdict = "[green]equal[/]: none is" if result["equal"] else "[red]not equal[/]: some are"
     err.print(f"{verdict} above {result['limit']:g} (relative to values above one)", soft_wrap=True)
+    if not result["equal"] and result["drawn_by"] is not None:
+        by = ", ".join(result["drawn_by"]) or "torch.nn.functional.dropout or the like"
+        why = f"the model drew random numbers of its own ({by}), others on each worker: that alone makes it differ"
+        remedy = "take graph.dropout(x, p), which draws by node, or verify without dropout (--dropout 0 if it has that)"
+        err.print(f"{escape(why)}; {escape(remedy)}", soft_wrap=True, highlight=False)
     if not result["equal"]:
         raise typer.Exit(1)
 
@@ -143,7 +151,7 @@ def verify(
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder: its best weights by validation score are used.")],
     out_file: Annotated[
-        Path, typer.Option("--out", help="X.npy (for several things X.class.npy, X.score.npy, …) or X.parquet.")
+        Path, typer.Option("--out", help="X.npy (for several things X.class.npy, X.score.npy, …), X.csv or X.parquet.")
     ],
     what: Annotated[
         list[str] | None, typer.Option(help="class, score, scores, embedding: several by comma; default class,score.")
@@ -162,7 +170,7 @@ def predict(
 ) -> None:
     """Write class, score or embedding of every node, in original ids.
 
-    Example: isthmus predict runs/1 --out nodes.parquet
+    Example: isthmus predict runs/1 --out nodes.csv
 
     Under torchrun or srun the same command joins the ranks it is given.
     """

@@ -30,6 +30,8 @@ EXTRAS = {
     "ogb": ("ogb", "downloading ogb: datasets"),
     "pyarrow": ("parquet", "Parquet files"),
     "tensorboard": ("tensorboard", "train --tensorboard"),
+    "wandb": ("wandb", "train --track wandb"),
+    "mlflow": ("mlflow", "train --track mlflow"),
     "ray": ("ray", "train --launcher ray"),
 }
 

@@ -22,8 +22,10 @@ from isthmus.engine import step
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.gather import OwnRows
 from isthmus.engine.node_list import read_nodes
+from isthmus.engine.prediction_csv import CsvTable
 from isthmus.engine.predictions import (
     SUFFIXES,
+    TABLES,
     WHAT,
     Arrays,
     Column,
@@ -46,6 +48,7 @@ from isthmus.nn.models import Model
 from isthmus.partition import Book, shares
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
+_WRITERS: dict[str, type[Arrays | Table | CsvTable]] = {".npy": Arrays, ".parquet": Table, ".csv": CsvTable}
 Progress = Callable[[int, int], None]  # (rows written, rows in all)
 
 
@@ -55,7 +58,7 @@ class PredictConfig:
 
     run: str
     out: str
-    """Its suffix chooses the format: .npy or .parquet."""
+    """Its suffix chooses the format: .npy, .parquet or .csv."""
     what: tuple[str, ...] = ("class", "score")
     nodes: str | None = None
     """A text file with one id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
@@ -67,7 +70,9 @@ class PredictConfig:
 
     def __post_init__(self) -> None:
         if Path(self.out).suffix not in SUFFIXES:
-            raise InputError(f"{self.out} does not say which format: end --out in {' or '.join(SUFFIXES)}")
+            raise InputError(
+                f"{self.out} does not say which format: end --out in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+            )
         unknown = [name for name in self.what if name not in WHAT]
         if unknown or not self.what:
             raise InputError(f"cannot say {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}")
@@ -76,6 +81,11 @@ class PredictConfig:
     @property
     def parquet(self) -> bool:
         return Path(self.out).suffix == ".parquet"
+
+    @property
+    def table(self) -> bool:
+        """One file with a row per node, not an array for each thing."""
+        return Path(self.out).suffix in TABLES
 
     def targets(self, book: Book) -> list[Path]:
         return targets(Path(self.out), self.what, ids=book.has_ids)
@@ -116,7 +126,7 @@ def predict(
     dense = not isinstance(net, Model)
     view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # of all nodes
     logits, embeddings = _forward(net, view, trained.best_step, last)
-    chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.parquet)
+    chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.table)
     names = torch.empty(len(logits), 0)
     if book.has_ids:
         ids = np.concatenate([book.ids(k) for k in parts])
@@ -179,7 +189,7 @@ def _write(
         return total
     try:
         with files_at_once(asked.targets(book), replace=asked.overwrite) as paths:
-            file = (Table if asked.parquet else Arrays)(paths, chosen, total)
+            file = _WRITERS[Path(asked.out).suffix](paths, chosen, total)
             for block, values in blocks():
                 file.append(block, values)
             file.close()

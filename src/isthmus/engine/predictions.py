@@ -19,7 +19,8 @@ from isthmus.files.array_file import ArrayFile
 
 BLOCK_BYTES = 32 << 20  # of rows that are gathered and written at a time
 WHAT = ("class", "score", "scores", "embedding")
-SUFFIXES = (".npy", ".parquet")
+TABLES = (".parquet", ".csv")  # one file for all columns
+SUFFIXES = (".npy", *TABLES)
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,11 @@ def block_rows(chosen: Sequence[Column]) -> int:
 
 
 def targets(out: Path, what: Sequence[str], ids: bool) -> list[Path]:
-    """The files that hold the columns: one Parquet file, or an array each, STEM.class.npy and so on if several.
+    """The files that hold the columns: one table, or an array each, STEM.class.npy and so on if several.
 
     With `ids`, STEM.id.npy comes first.
     """
-    if out.suffix == ".parquet":
+    if out.suffix in TABLES:
         return [out]
     arrays = [out] if len(what) == 1 else [_beside(out, name) for name in what]
     return [_beside(out, "id"), *arrays] if ids else arrays
@@ -172,6 +173,6 @@ def pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "Parquet needs pyarrow: pip install 'isthmus[parquet]', or give an --out that ends in .npy"
+            "Parquet needs pyarrow: pip install 'isthmus[parquet]', or give an --out that ends in .csv or .npy"
         ) from None
     return pyarrow, pyarrow.parquet

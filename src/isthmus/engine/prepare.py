@@ -16,6 +16,7 @@ from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
 from isthmus.nn import Model
+from isthmus.nn.compiled import check_not_compiled
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
 from isthmus.shard.load import as_tensor
@@ -107,6 +108,7 @@ def prepare(
     """Every worker calls it at the same time; ``model`` replaces the one that the config describes."""
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+    check_not_compiled(model)
     # Models of one's own do not know of sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)

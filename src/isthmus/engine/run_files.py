@@ -82,6 +82,14 @@ def workers_of(folder: Path) -> int:
     return RunFacts.read(folder, "copy it again, or say how many with --workers").workers
 
 
+def threads_of(folder: Path) -> int | None:
+    """Return how many threads each worker of a run had at last; None if nobody knows."""
+    try:
+        return RunFacts.read(folder).threads
+    except InputError:
+        return None
+
+
 def steps_told(folder: Path) -> int | None:
     """Return of how many steps the summary of a run tells; None if the run ended before it was written."""
     file = folder / "summary.json"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass
@@ -24,3 +26,9 @@ class Stop:
     def status(self) -> int:
         """The exit status, as shells have it; a worker that only heard of it from another was terminated."""
         return 128 + (self.signal or signal.SIGTERM)
+
+
+def command_to_go_on(run: str | Path, model: str) -> str:
+    """What to type to go on with a run: all else is in its folder, but code of one's own has to be named again."""
+    named = ["--model", model] if ":" in model else []
+    return shlex.join(["isthmus", "train", "--resume", str(run), *named])

@@ -19,6 +19,7 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.drift import check_alike
 from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import prepare
 from isthmus.engine.record import (
@@ -32,10 +33,10 @@ from isthmus.engine.record import (
     probed_errors,
     without_nan,
 )
-from isthmus.engine.run_files import steps_told
+from isthmus.engine.run_files import steps_told, threads_of
 from isthmus.engine.saved_run import class_name
 from isthmus.engine.step import evaluate, train_step
-from isthmus.engine.stop import Stop
+from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
 from isthmus.partition import Book
@@ -43,6 +44,7 @@ from isthmus.tasks.node_classes import check_metric, default_metric
 
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
+ALIKE = "draw the first weights by torch's own generator, which has the same seed on all workers"
 
 
 @dataclass
@@ -109,6 +111,7 @@ class _TrainingRun:
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
     def begin(self, resume: bool) -> None:
+        check_alike(self.model, self.transport, ALIKE)
         if resume:
             self.restore()
         if self.record.folder is not None:
@@ -157,6 +160,12 @@ class _TrainingRun:
         if before == size and stateful:
             with checkpoint.fitting(self.out):
                 self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
+        threads, before_threads = torch.get_num_threads(), threads_of(self.out) if first else None
+        if before == size and before_threads not in (None, threads):
+            self.note(
+                f"{self.out} had {before_threads} thread(s) per worker and goes on with {threads}: sums are taken in "
+                "another order, so its last digits may differ from those of a run that was never interrupted"
+            )
         if before != size and first:
             held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
             self.note(
@@ -204,7 +213,11 @@ class _TrainingRun:
     def last_words(self) -> str:
         if self.out is None:
             return f"stopped at step {self.progress.step}; nothing was written, since the run has no folder"
-        return f"stopped: checkpoint of step {self.progress.step} written; --resume goes on from there"
+        return f"stopped: checkpoint of step {self.progress.step} written; to go on: {self.going_on}"
+
+    @property
+    def going_on(self) -> str:
+        return command_to_go_on(str(self.out), self.config.model.model)
 
     @property
     def out_of_patience(self) -> bool:

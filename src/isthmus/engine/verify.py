@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from isthmus.comm import Hub, Transport, Where
 from isthmus.engine.agreement import check_weights
@@ -29,6 +30,8 @@ class Trace:
     losses: Tensor
     gradients: Tensor
     logits: Tensor
+    drawn_by: list[str] | None = None
+    """Modules of the model that drew from torch's generator while it trained, as far as known; None: nothing did."""
 
 
 def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
@@ -36,13 +39,25 @@ def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy 
     views, model, optimizer = prepare(book, config, policy or Policy(), transport)
     check_weights(transport, model)
     labelled = book.train[config.split]
+    state = torch.get_rng_state()
     losses = [train_step(model, optimizer, views.train, labelled, step) for step in range(config.steps)]
+    drawn_by = None if torch.equal(state, torch.get_rng_state()) else dropouts(model)
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     view = views.scored[-1]
     where = Where("logits", "gather", config.steps)
     nodes = torch.cat(transport.all_gather(view.graph.nodes, where))
     logits = torch.cat(transport.all_gather(predict(model, view, config.steps), where))
-    return Trace(torch.tensor(losses, dtype=torch.float64), gradients, logits[torch.argsort(nodes)])
+    return Trace(torch.tensor(losses, dtype=torch.float64), gradients, logits[torch.argsort(nodes)], drawn_by)
+
+
+def dropouts(model: nn.Module) -> list[str]:
+    """The modules of a model that drop by torch's generator, by name: torch's own, and convolutions of PyG."""
+    found = []
+    for name, module in model.named_modules():
+        share = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", 0.0)
+        if isinstance(share, float) and share > 0:
+            found.append(f"{name} ({type(module).__name__}, {share:g})" if name else type(module).__name__)
+    return found
 
 
 def _difference(one: Tensor, other: Tensor) -> float:
@@ -69,4 +84,5 @@ def verify(book: Book, config: TrainConfig, transport: Transport) -> dict[str, A
         "largest_difference": differences,
         "limit": limit,
         "equal": max(differences.values()) <= limit,
+        "drawn_by": together.drawn_by,
     }

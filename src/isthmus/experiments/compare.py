@@ -18,10 +18,11 @@ from isthmus.engine.record import check_writable, write_json
 from isthmus.errors import InputError, Stopped, WorkerError
 from isthmus.files import read_json
 from isthmus.launch import local
+from isthmus.launch.claim import claimed
 from isthmus.launch.job import Job
 from isthmus.launch.place import detect
 from isthmus.launch.start import forget_parts
-from isthmus.partition import Book, is_parts_folder
+from isthmus.partition import Book, is_parts_folder, shares
 from isthmus.recipes.parse import Entry, turns
 from isthmus.testbed import Testbed, bits_per_second, measure, tools, written
 
@@ -61,26 +62,41 @@ class CompareRequest:
 
 
 def compare(
-    asked: CompareRequest, source: str, folder: Path, cut: Cut | None, *, resume: bool = False, tell: Tell | None = None
+    asked: CompareRequest,
+    source: str,
+    folder: Path,
+    cut: Cut | None,
+    *,
+    resume: bool = False,
+    tell: Tell | None = None,
+    new: bool = False,
 ) -> int:
-    """Do every run that is not done yet; return how many failed. ``cut`` makes parts of a source that has none."""
+    """Do every run that is not done yet; return how many failed. ``cut`` makes parts of a source that has none.
+
+    ``new``: the folder was made for this comparison, and is removed if it comes to nothing.
+    """
     if detect() is not None:
         raise InputError("compare starts its own workers: run it without torchrun or srun")
     _check_folder(folder, resume)
+    with claimed(folder, new):
+        return _compare(asked, source, folder, cut, resume, tell or (lambda text: None))
+
+
+def _compare(asked: CompareRequest, source: str, folder: Path, cut: Cut | None, resume: bool, tell: Tell) -> int:
     linked = asked.link is not None and not all(_finished(run, True) for _, _, run in _turns(asked, folder))
     if linked:
         tools.check()
     book = _parts(asked, source, folder, cut)
-    count = book.num_parts
+    count = asked.workers or (_earlier(folder).get("workers") if resume else None) or book.num_parts
+    shares(book, count)  # refused before any process is started
+    asked = replace(asked, workers=count)
     hosts = asked.hosts or count
     if hosts > count:
         raise InputError(f"{hosts} hosts but {count} workers: give at most --hosts {count}")
     record = _asked(asked, book, hosts)
     if resume:
         record["measured"] = _check_same(folder, record).get("measured")
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / ASKED, record)
-    tell = tell or (lambda text: None)
     with Testbed(hosts, str(asked.link)) if linked else nullcontext() as testbed:
         if testbed is not None and hosts > 1:
             record["measured"] = measure(testbed)
@@ -103,7 +119,7 @@ def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | No
         config = replace(asked.config, recipe=entry.recipe, options=entry.options, seed=seed)
         job = Job("train", str(book.folder), config, str(run), False, asked.threads, asked.timeout, quiet=True)
         try:
-            summary = local.start(job, book.num_parts, testbed)
+            summary = local.start(job, asked.workers or book.num_parts, testbed)
         except Stopped as end:
             raise Stopped(f"stopped during {title}: --resume repeats it and does those after it", end.status) from end
         except (InputError, WorkerError) as error:
@@ -148,13 +164,7 @@ def _parts(asked: CompareRequest, source: str, folder: Path, cut: Cut | None) ->
         forget_parts(parts)
     if cut is not None and not is_parts_folder(parts):
         cut(parts, asked.workers or DEFAULT_WORKERS)
-    book = Book.read(parts)
-    if asked.workers not in (None, book.num_parts):
-        raise InputError(
-            f"{parts} has {book.num_parts} parts but {asked.workers} workers were asked for: "
-            f"use --workers {book.num_parts}, or partition again with --parts {asked.workers}"
-        )
-    return book
+    return Book.read(parts)
 
 
 def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
@@ -163,7 +173,7 @@ def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
     return {
         "graph": book.name,
         "parts": book.fingerprint,
-        "workers": book.num_parts,
+        "workers": asked.workers,
         "threads": asked.threads,
         "link": asked.link,
         "hosts": hosts if asked.link else None,
@@ -173,13 +183,21 @@ def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
     }
 
 
+def _earlier(folder: Path) -> dict[str, Any]:
+    """Return the content of compare.json of an earlier start."""
+    found = read_json(folder / ASKED, "give another --out")
+    if not isinstance(found, dict):
+        raise InputError(f"{folder / ASKED} is damaged: give another --out")
+    return found
+
+
 def _check_same(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     """Return the earlier record; refuse one with other settings, since the runs could not be compared."""
+    earlier = _earlier(folder)
     try:
-        earlier = read_json(folder / ASKED, "give another --out")
         pairs = [(name, record[name], earlier[name]) for name in record if name not in (*MAY_CHANGE, "config")]
         pairs += [(name, value, earlier["config"].get(name)) for name, value in record["config"].items()]
-    except (AttributeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / ASKED} is damaged ({error}): give another --out") from error
     changed = ", ".join(name for name, now, before in pairs if now != before)
     if changed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from isthmus.comm import Transport
+from isthmus.console import Teller
 from isthmus.engine import TrainConfig
 from isthmus.launch.throughput import Throughput, clock
 from isthmus.partition import Book
@@ -22,11 +22,11 @@ from isthmus.partition import Book
 @contextmanager
 def counting(title: str, transport: Transport) -> Iterator[Callable[[int, int], None] | None]:
     """Shows how much of known work is done, (done, total), on worker 0 only."""
-    console = Console(file=sys.stderr)
+    console = Teller(stderr=True)
     if transport.rank != 0:
         yield None
     elif not console.is_terminal:
-        print(title, file=sys.stderr, flush=True)
+        console.print(title, soft_wrap=True, highlight=False, markup=False)
         yield None
     else:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -55,7 +55,7 @@ class Display:
         console: Console | None = None,
     ):
         self.silent = quiet or transport.rank != 0
-        self.console = console or Console(file=sys.stderr)
+        self.console = console or Teller(stderr=True)
         self.title = f"{book.name}: {config.recipe}, {config.model.model}, {transport.size} worker(s)"
         self.live: Live | None = None
         self.scores: dict[str, float] = {}

@@ -28,6 +28,7 @@ from isthmus.launch.memory import kept_blocks
 from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, towards
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
+from isthmus.launch.trackers import read_names, tracking
 from isthmus.partition import Book
 
 NO_SECRET = (
@@ -56,6 +57,8 @@ class Job:
     """How often a run that lost a worker starts again without getting on."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder, too."""
+    track: str | None = None
+    """Trackers that follow the run, by commas: wandb, mlflow (`launch.trackers`)."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -114,15 +117,18 @@ def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)
     board = out / FOLDER if out is not None and job.tensorboard and transport.rank == 0 else None
+    names = read_names(job.track) if transport.rank == 0 else []
     with (
         asked_to_stop(last) as stop,
         Display(config, book, transport, quiet=job.quiet) as display,
         events(board) as write_events,
+        tracking(names, out, config, display.note) as track,
     ):
 
         def watch(line: dict[str, Any]) -> None:
             display.show(line)
             write_events(line)
+            track(line)
 
         result = train(
             book,

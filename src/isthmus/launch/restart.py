@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.engine import checkpoint
+from isthmus.engine.stop import command_to_go_on
 from isthmus.errors import CodeError, WorkerError
 from isthmus.launch.job import Job
 
@@ -32,7 +33,7 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
             failures = 1 if reached > before else failures + 1
             if failures > job.restarts:
                 given_up = f"given up after {job.restarts} restarts without progress; " if job.restarts else ""
-                raise WorkerError(f"{error}; {given_up}with --resume the run goes on from step {reached}") from error
+                raise WorkerError(f"{error}; {given_up}{_way_on(job, run, reached)}") from error
             print(
                 f"{error}; starting again from step {reached} (restart {failures} of {job.restarts})",
                 file=sys.stderr,
@@ -40,3 +41,9 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
             )
             # Where config.json is, there is a checkpoint; a run that was lost before that begins anew.
             job = replace(job, resume=job.resume or (run / "config.json").exists())
+
+
+def _way_on(job: Job, run: Path, reached: int) -> str:
+    if not (run / "config.json").exists():
+        return "it was lost before its first checkpoint: start it again"
+    return f"to go on from step {reached}: {command_to_go_on(run, job.config.model.model)}"

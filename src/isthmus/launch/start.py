@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder
 from isthmus.engine.run_files import workers_of
 from isthmus.engine.saved_run import SavedRun
-from isthmus.errors import InputError
+from isthmus.engine.stop import command_to_go_on
+from isthmus.errors import InputError, Stopped
 from isthmus.launch import events, local, on_ray
+from isthmus.launch.claim import claimed
 from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.restart import survive
+from isthmus.launch.trackers import read_names
 from isthmus.partition import Book, is_parts_folder, shares
 from isthmus.partition.book import MAKE
 
@@ -45,14 +49,12 @@ def launch(
     count = workers if workers is not None else _usual_workers(job, source, given)
     if count < 1:
         raise InputError(f"workers must be at least 1, not {count}")
-    if job.kind == "train":
-        job = replace(job, out=job.out or str(free_folder(Path("runs"))))
-        check_folder(Path(str(job.out)), job.resume)
-    job = replace(job, parts=_parts(job, source, given, count, cut))
-    shares(Book.read(job.parts), count)  # refused before any process is started
-    if launcher == "ray":
-        return survive(job, lambda job: on_ray.start(job, count))
-    return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
+    with _run_folder(job) as job:
+        job = replace(job, parts=_parts(job, source, given, count, cut))
+        shares(Book.read(job.parts), count)  # refused before any process is started
+        if launcher == "ray":
+            return survive(job, lambda job: on_ray.start(job, count))
+        return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
 
 
 def launch_prediction(
@@ -93,6 +95,8 @@ def _check(job: Job, place: Place | None) -> None:
         raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
     if job.tensorboard and (place is None or place.rank == 0):
         events.check_available()
+    if place is None or place.rank == 0:
+        read_names(job.track)
 
 
 def _check_launcher(launcher: str, place: Place | None) -> None:
@@ -119,10 +123,13 @@ def _joined(job: Job, source: str, place: Place, cut: Cut | None) -> dict[str, A
         job = replace(job, resume=True)
     if not given and job.out is None:
         raise InputError(f"{source} is not a parts folder: {MAKE}; or give an --out that all workers can read")
-    if place.rank == 0 and job.kind == "train":
-        job = replace(job, out=job.out or str(free_folder(Path("runs"))))
-        check_folder(Path(str(job.out)), job.resume)
-        _parts(job, source, given, place.size, cut)
+    with _run_folder(job, place.restarted) if place.rank == 0 else nullcontext(job) as job:
+        if place.rank == 0 and job.kind == "train":
+            _parts(job, source, given, place.size, cut)
+        return _with_others(job, source, place, given)
+
+
+def _with_others(job: Job, source: str, place: Place, given: bool) -> dict[str, Any]:
     transport = join(place, job.timeout)
     try:
         job = _as_worker_0(job, place, transport)
@@ -144,6 +151,25 @@ def _as_worker_0(job: Job, place: Place, transport: Transport) -> Job:
             )
     resume = told[0]["resume"] if any(one["restarted"] for one in told) else job.resume
     return replace(job, out=told[0]["out"] or None, resume=resume)
+
+
+@contextmanager
+def _run_folder(job: Job, restarted: bool = False) -> Iterator[Job]:
+    """Give the job with the folder that it writes to, which nobody else writes to meanwhile; only training has one."""
+    if job.kind != "train":
+        yield job
+        return
+    fresh, folder = job.out is None, Path(job.out or free_folder(Path("runs")))
+    check_folder(folder, job.resume)
+    job = replace(job, out=str(folder))
+    with claimed(folder, new=fresh, patient=restarted):
+        try:
+            yield job
+        except KeyboardInterrupt:  # a second Ctrl-C, or one while no worker was there to hear of it
+            if not (folder / "config.json").exists():
+                raise
+            going_on = command_to_go_on(folder, job.config.model.model)
+            raise Stopped(f"interrupted; to go on from the last checkpoint: {going_on}", 130) from None
 
 
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from isthmus.comm.meet import KEPT
 from isthmus.comm.secret import SECRET
-from isthmus.engine.stop import Stop
+from isthmus.console import in_notebook
+from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
 from isthmus.launch.memory import use_huge_pages
@@ -68,8 +69,9 @@ def spawn(told: dict[str, str], command: list[str] = COMMAND) -> subprocess.Pope
     paths = told_paths(Job.from_json(told["ISTHMUS_JOB"]).config.model.model)
     environ = {**os.environ, **paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
     use_huge_pages(environ)
+    errors = subprocess.STDOUT if in_notebook() else None  # there, stderr is a red box
     # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
-    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True)
 
 
 def signals(job: Job) -> AbstractContextManager[Stop]:
@@ -81,7 +83,7 @@ def supervise(job: Job, processes: Sequence[Process], stop: Stop, answers: Path)
     """Returns when all have ended well; raises what a run ended with otherwise. None outlives this call."""
     try:
         _watch(processes, stop, job.timeout)
-        _judge(processes, stop, answers, "" if job.kind == "train" else "; start it again")
+        _judge(job, processes, stop, answers)
     finally:
         for process in processes:
             process.kill()
@@ -108,7 +110,7 @@ def _watch(processes: Sequence[Process], stop: Stop, timeout: float) -> None:
         time.sleep(0.02)
 
 
-def _judge(processes: Sequence[Process], stop: Stop, answers: Path, remedy: str) -> None:
+def _judge(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) -> None:
     """Raises what a run ended with, unless it ended well."""
     if all(process.returncode == 0 for process in processes):
         return
@@ -118,15 +120,23 @@ def _judge(processes: Sequence[Process], stop: Stop, answers: Path, remedy: str)
         if code == 2:
             raise InputError(said[rank])
     if stop.asked or any(code in STOPPED for code in failed.values()):
-        early = "stopped before a checkpoint of this step was written; --resume goes on from the one before, if any"
-        raise Stopped(said[0] if failed.get(0) in STOPPED else early, stop.status)
+        raise Stopped(said[0] if failed.get(0) in STOPPED else _early(job), stop.status)
     raised = [rank for rank, code in failed.items() if code == 1 and rank in said]
     if raised and all(code > 0 for code in failed.values()):
         print((answers / f"trace-{raised[0]}").read_text(), file=sys.stderr, flush=True)
         raise CodeError(said[raised[0]])
     # A worker that died without a word is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))
+    remedy = "" if job.kind == "train" else "; start it again"
     raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}{remedy}")
+
+
+def _early(job: Job) -> str:
+    """The last words of a run whose worker 0 had no time for its own."""
+    if job.out is None or not (Path(job.out) / "config.json").exists():
+        return "stopped before anything was written"
+    going_on = command_to_go_on(job.out, job.config.model.model)
+    return f"stopped before a checkpoint of this step was written; to go on from the one before: {going_on}"
 
 
 def _how(code: int) -> str:

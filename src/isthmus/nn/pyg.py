@@ -21,6 +21,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
+from isthmus.nn.compiled import check_not_compiled
 
 NO_PAIRS = "takes no pair of rows (sources, targets)"
 
@@ -49,6 +50,7 @@ def distribute(model: nn.Module) -> nn.Module:
     called as ``model(graph, x)`` too, as the engine does. Layers that normalise over all nodes are refused, since a
     worker has only some of them; so are convolutions that cannot read halo rows, when they are given a `LocalGraph`.
     """
+    check_not_compiled(model)
     _check_norms(model)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise InputError("the model has layers of unknown width: give the number of features instead of -1")

@@ -12,6 +12,7 @@ from isthmus.partition.order import ORDERS, locality_order
 from isthmus.partition.part import Part, PartInfo
 from isthmus.partition.run import partition
 from isthmus.partition.shares import own_part, shares
+from isthmus.wording import speaks_python
 
 __all__ = [
     "BALANCE",
@@ -35,7 +36,7 @@ __all__ = [
 class _Command(ModuleType):
     """This room is also the command of its name: ``isthmus.partition(source, parts, out)``."""
 
-    __call__ = staticmethod(partition_source)
+    __call__ = staticmethod(speaks_python(partition_source))
 
 
 sys.modules[__name__].__class__ = _Command

@@ -39,7 +39,7 @@ def describe(book: Book) -> RenderableType:
         f"balance (max/mean): {balance}"
     )
     shape = Table(box=None, pad_edge=False)
-    load = Table(box=None, pad_edge=False, caption=_CAPTION, caption_justify="left")
+    load = Table(box=None, pad_edge=False)
     for table, titles in ((shape, "part inner halo halo/inner boundary edges cut"), (load, _LOADS)):
         for title in titles.split():
             table.add_column(title, justify="right")
@@ -51,4 +51,4 @@ def describe(book: Book) -> RenderableType:
         counts = (f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test"))
         sizes = (size_text(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
         load.add_row(str(k), *counts, *sizes)
-    return Group(head, "", shape, "", load)
+    return Group(head, "", shape, "", load, Text(_CAPTION, "dim italic"))

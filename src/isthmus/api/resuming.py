@@ -1,0 +1,86 @@
+"""The options of a run that goes on are those it was begun with: they are read from its folder, not typed again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from isthmus.api.source import name_of
+from isthmus.engine import TrainConfig
+from isthmus.errors import InputError
+from isthmus.launch import trackers
+from isthmus.launch.events import FOLDER
+from isthmus.nn import MODELS, ModelConfig
+from isthmus.partition import is_parts_folder
+
+
+def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Source and options of training; what is not given, and a run folder as the source, are taken from the run.
+
+    ``isthmus train --resume RUN`` gives nothing else. Options that are given stay, and are compared with the run's when
+    its checkpoint is read.
+    """
+    options, named = dict(given), "model" in given
+    run = _run_folder(source)
+    if run is not None:
+        _check_run(run, options)
+    elif not options.get("resume") or options.get("out") is None:
+        return source, options
+    folder = run or Path(os.fspath(options["out"]))
+    if not (folder / "config.json").is_file():
+        return source, options  # refused later, by a look at the whole folder
+    try:
+        begun: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        model = str(begun["model"]["model"])
+        options |= {name: value for name, value in _options(begun).items() if name not in options}
+        _fill_rest(options, begun, folder)
+        parts = next((place for place in (Path(begun["parts"]), folder / "parts") if is_parts_folder(place)), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): copy the run folder again") from error
+    if not named and model not in MODELS:  # a folder may come from anybody: what only it names is not run
+        raise InputError(f"{folder} was trained with code of its own, {model}: to run that, add --model {model}")
+    if run is None:
+        return source, options
+    if parts is None:
+        raise InputError(
+            f"the parts of {run} are no longer at {begun['parts']}: isthmus train PARTS --resume --out {run}"
+        )
+    return parts, {**options, "out": str(run)}
+
+
+def _run_folder(source: Any) -> Path | None:
+    folder = Path(name_of(source))
+    return folder if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir() else None
+
+
+def _check_run(run: Path, options: Mapping[str, Any]) -> None:
+    if not options.get("resume"):
+        raise InputError(f"{run} is a run, not a graph: add --resume to go on with it")
+    out = options.get("out")
+    if out is not None and Path(os.fspath(out)).resolve() != run.resolve():
+        raise InputError(f"{run} goes on in its own folder: leave --out out")
+
+
+def _options(begun: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of train, by their names, that config.json holds."""
+    shape = {f.name: begun["model"][f.name] for f in fields(ModelConfig) if f.name in begun["model"]}
+    rest = {
+        f.name: begun[f.name] for f in fields(TrainConfig) if f.name in begun and f.name not in ("model", "options")
+    }
+    return {**rest, **shape}
+
+
+def _fill_rest(options: dict[str, Any], begun: Mapping[str, Any], folder: Path) -> None:
+    """Those that need a second look, unless they are given."""
+    if options["recipe"] == begun["recipe"]:
+        options.setdefault("set", dict(begun["options"]))
+    if options.get("workers") in (None, begun["workers"]):
+        options.setdefault("threads", int(begun["threads"]))
+    if (folder / FOLDER).is_dir():
+        options.setdefault("tensorboard", True)
+    if before := trackers.ids(folder):
+        options.setdefault("track", ",".join(before))
