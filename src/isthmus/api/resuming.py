@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,7 +10,9 @@ from typing import Any
 
 from isthmus.api.source import name_of
 from isthmus.engine import TrainConfig
+from isthmus.engine.run_files import RunFacts
 from isthmus.errors import InputError
+from isthmus.files import read_json
 from isthmus.launch import trackers
 from isthmus.launch.events import FOLDER
 from isthmus.nn import MODELS, ModelConfig
@@ -34,7 +35,8 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
     if not (folder / "config.json").is_file():
         return source, options  # refused later, by a look at the whole folder
     try:
-        begun: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        RunFacts.read(folder)  # types are those that were written
+        begun: dict[str, Any] = read_json(folder / "config.json", "copy the run folder again")
         model = str(begun["model"]["model"])
         options |= {name: value for name, value in _options(begun).items() if name not in options}
         _fill_rest(options, begun, folder)

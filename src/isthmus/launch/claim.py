@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from isthmus.engine.disk import writing
 from isthmus.engine.lock import FolderLock
+from isthmus.files.atomic import writing
 
 
 @contextmanager
