@@ -43,7 +43,7 @@ def main() -> None:
     x, halo_x = torch.randn(inner.num_cols, options.width), torch.randn(halo.num_cols, options.width)
 
     def aggregate() -> None:
-        kernels.aggregate(halo, halo_x, kernels.aggregate(inner, x), accumulate=True)
+        kernels.aggregate(halo, halo_x, out=kernels.aggregate(inner, x), accumulate=True)
 
     def draw(**how: bool) -> None:
         kernels.draw_weighted(7, inner, level, value, nodes, nodes, **how)

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from isthmus.kernels import twin
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Weights
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
 DTYPES = tuple(_SUFFIX)  # of rows
+_UNWEIGHTED = Weights()
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 
 
@@ -24,44 +25,32 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 def aggregate(
     csr: Csr,
     x: Tensor,
+    weights: Weights = _UNWEIGHTED,
     out: Tensor | None = None,
     *,
-    edge_weight: Tensor | None = None,
-    col_scale: Tensor | None = None,
-    row_scale: Tensor | None = None,
-    add_self: bool = False,
     accumulate: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     r"""Return the weighted sum of rows over a sparse pattern.
 
-    .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
+    .. math:: out_{t_r} \;(+)\!= row_{t_r} \Bigl( [add\_self]\, col_r x_r
+              + \sum_{e \in row\,r} edge_e\, col_{j_e}\, x_{j_e} \Bigr)
 
-    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
-    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one. The result is in
-    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16."""
+    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``weights`` in the dtype of the sums;
+    ``out`` [targets, F]. The result is in the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16."""
     sums = sum_dtype(x.dtype)
     if out is None:
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
-        twin.aggregate(
-            csr,
-            x,
-            out,
-            edge_weight=edge_weight,
-            col_scale=col_scale,
-            row_scale=row_scale,
-            add_self=add_self,
-            accumulate=accumulate,
-        )
+        twin.aggregate(csr, x, weights, out, accumulate)
         return out
     x, rounded = _rows(x), "" if out.dtype == sums else f"_{_SUFFIX[out.dtype]}"
     getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}{rounded}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(csr.targets)),
         *(_ptr(x), _int(x.shape[1]), _int(x.stride(0))),
-        *(_ptr(_as(edge_weight, sums)), _ptr(_as(col_scale, sums)), _ptr(_as(row_scale, sums))),
-        *(_ptr(out), _int(out.stride(0)), int(add_self), int(accumulate), torch.get_num_threads()),
+        *(_ptr(_as(weights.edge, sums)), _ptr(_as(weights.col, sums)), _ptr(_as(weights.row, sums))),
+        *(_ptr(out), _int(out.stride(0)), int(weights.add_self), int(accumulate), torch.get_num_threads()),
     )
     return out
 

@@ -7,33 +7,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Weights
 
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def aggregate(
-    csr: Csr,
-    x: Tensor,
-    out: Tensor,
-    *,
-    edge_weight: Tensor | None,
-    col_scale: Tensor | None,
-    row_scale: Tensor | None,
-    add_self: bool,
-    accumulate: bool,
-) -> None:
+def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
     rows, wide = csr.edge_rows, x.float() if x.dtype == torch.bfloat16 else x
-    scaled = wide if col_scale is None else wide * col_scale[:, None]
+    scaled = wide if weights.col is None else wide * weights.col[:, None]
     messages = scaled[csr.indices.long()]
-    if edge_weight is not None:
-        messages = messages * edge_weight[:, None]
+    if weights.edge is not None:
+        messages = messages * weights.edge[:, None]
     total = wide.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
-    if add_self:
+    if weights.add_self:
         total += scaled[: csr.num_rows]
     targets = slice(None) if csr.targets is None else csr.targets.long()
-    if row_scale is not None:
-        total *= row_scale[targets, None]
+    if weights.row is not None:
+        total *= weights.row[targets, None]
     out[targets] = (out[targets] + total if accumulate else total).to(out.dtype)
 
 

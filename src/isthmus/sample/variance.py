@@ -124,7 +124,7 @@ class Aggregation:
     def neighbour_sums(self, inner: Tensor, halo: Tensor, weights: tuple[Tensor | None, Tensor | None]) -> Tensor:
         """target_i² Σ_j w_ij v_j over the inner and over the halo neighbours of each node, float64 [n, 2]."""
         sides = zip((self.whole.inner, self.whole.halo), (inner, halo), weights, strict=True)
-        sums = torch.cat([kernels.aggregate(csr, v[:, None], edge_weight=w) for csr, v, w in sides], dim=1)
+        sums = torch.cat([kernels.aggregate(csr, v[:, None], kernels.Weights(edge=w)) for csr, v, w in sides], dim=1)
         target = self.whole.norm(self.norm, torch.float64).target
         return sums if target is None else sums * target[:, None].square()
 
