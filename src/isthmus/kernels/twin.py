@@ -151,20 +151,18 @@ def inclusion(csr: Csr, of_row: Tensor, of_col: Tensor, coupled: bool) -> Tensor
 def keep_weighted(
     stream: int,
     csr: Csr,
-    of_row: Tensor,
-    of_col: Tensor,
-    row_ids: Tensor,
-    col_ids: Tensor,
+    factors: tuple[Tensor, Tensor],
+    ids: tuple[Tensor, Tensor],
     transposed: bool,
     coupled: bool,
 ) -> Tensor:
-    target, source = row_ids[csr.edge_rows], col_ids[csr.indices.long()]
+    target, source = ids[0][csr.edge_rows], ids[1][csr.indices.long()]
     if transposed:
         target, source = source, target
     of_source = _shift(_mix64(_signed(stream) + source * _signed(GOLDEN)), 32)
     of_target = 0 if coupled else _mix64(_signed(stream) + target * _signed(GOLDEN)) & 0xFFFFFFFF
     bits = _mix32((of_target + of_source) & 0xFFFFFFFF)
-    return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, of_row, of_col)
+    return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, *factors)
 
 
 def pack_rows(
