@@ -4,6 +4,7 @@ from isthmus.kernels.csr import Csr, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
+from isthmus.kernels.memory import Memory
 from isthmus.kernels.ops import (
     DTYPES,
     aggregate,
@@ -24,6 +25,7 @@ from isthmus.kernels.sparse import SparseMatrix
 __all__ = [
     "DTYPES",
     "Csr",
+    "Memory",
     "SparseMatrix",
     "WaterFilling",
     "Weights",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.kernels.csr import Csr, Weights
+from isthmus.kernels.memory import Memory
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -166,19 +167,13 @@ def keep_weighted(
 
 
 def pack_rows(
-    x: Tensor,
-    bits: int,
-    rows: Tensor | None,
-    stream: int | None,
-    out: Tensor,
-    base: Tensor | None,
-    base_rows: Tensor | None,
-    delta: bool,
+    x: Tensor, bits: int, rows: Tensor | None, stream: int | None, out: Tensor, memory: Memory | None
 ) -> None:
     wide, largest = torch.float64 if x.dtype == torch.float64 else torch.float32, 2**bits - 1
-    value, held = x[_places(rows)].to(wide), _places(base_rows)
-    if base is not None:
-        value = value - base[held] if delta else value + base[held]
+    value = x[_places(rows)].to(wide)
+    if memory is not None:
+        base, held = memory.base, _places(memory.positions)
+        value = value - base[held] if memory.delta else value + base[held]
     low, high = value.amin(1, keepdim=True), value.amax(1, keepdim=True)
     lo, unit = low.float() + 0.0, ((high - low) / largest).float()  # + 0 turns -0 into 0
     header = torch.cat([lo, unit], 1)
@@ -190,9 +185,9 @@ def pack_rows(
         scaled = scaled + (_feature_bits(key, x.shape[1]) >> 8).to(wide) * 2.0**-24
     code = (scaled.round() if stream is None else scaled.floor()).clamp(0, largest)
     code = torch.where(unit > 0, code, torch.zeros_like(code))
-    if base is not None:
+    if memory is not None:
         sent = lo + code * unit
-        base[held] = base[held] + sent if delta else value - sent
+        base[held] = base[held] + sent if memory.delta else value - sent
     padded = torch.nn.functional.pad(code.to(torch.int32), (0, -x.shape[1] % (8 // bits)))
     out[:, :8] = header.view(torch.uint8)
     out[:, 8:] = (padded.unflatten(1, (-1, 8 // bits)) << _code_places(bits, x.device)).sum(2).to(torch.uint8)
