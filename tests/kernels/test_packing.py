@@ -254,9 +254,9 @@ def test_what_does_not_fit_is_refused():
         kernels.pack_rows(x.half(), 8)
     with pytest.raises(InputError, match="out is"):
         kernels.pack_rows(x, 4, out=message)
-    with pytest.raises(InputError, match="memory.base is"):
+    with pytest.raises(InputError, match=r"memory\.base is"):
         kernels.pack_rows(x.bfloat16(), 8, memory=Memory(x.bfloat16()))
-    with pytest.raises(InputError, match="memory.positions names 2"):
+    with pytest.raises(InputError, match=r"memory\.positions names 2"):
         kernels.pack_rows(x, 8, memory=Memory(x.clone(), torch.arange(2, dtype=torch.int32)))
     with pytest.raises(InputError, match="message is"):
         kernels.unpack_rows(message, 4, x)

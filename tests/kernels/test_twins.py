@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus import kernels
-from isthmus.kernels import Csr, Weights, twin
+from isthmus.kernels import Csr, Scores, Weights, twin
 from isthmus.kernels.native import core
 
 needs_core = pytest.mark.skipif(core() is None, reason="the native core was not built: no C++ compiler at install")
@@ -218,15 +218,15 @@ def test_dropout_keeps_the_right_share_everywhere():
 @pytest.mark.parametrize(("heads", "width"), [(1, 1), (1, 16), (4, 8), (3, 7)])
 def test_attention(dtype, heads, width):
     csr = random_csr(30, 45)
-    target, source = torch.randn(30, heads, dtype=dtype), torch.randn(45, heads, dtype=dtype)
+    scores = Scores(torch.randn(30, heads, dtype=dtype), torch.randn(45, heads, dtype=dtype), 0.2)
     x, grad = torch.randn(45, heads * width, dtype=dtype), torch.randn(30, heads * width, dtype=dtype)
     close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
-    out, alpha = kernels.attention(csr, target, source, 0.2, x)
-    want, want_alpha = twin.attention(csr, target, source, 0.2, x)
+    out, alpha = kernels.attention(csr, scores, x)
+    want, want_alpha = twin.attention(csr, scores, x)
     torch.testing.assert_close(out, want, **close)
     torch.testing.assert_close(alpha, want_alpha, **close)
-    got = kernels.attention_grad(csr, kernels.transpose(csr), target, source, 0.2, x, alpha, grad)
-    for one, other in zip(got, twin.attention_grad(csr, target, source, 0.2, x, want_alpha, grad), strict=True):
+    got = kernels.attention_grad(csr, kernels.transpose(csr), scores, x, alpha, grad)
+    for one, other in zip(got, twin.attention_grad(csr, scores, x, want_alpha, grad), strict=True):
         torch.testing.assert_close(one, other, **close)
 
 
@@ -234,10 +234,10 @@ def test_attention_gradient_is_that_of_autograd():
     csr = random_csr(12, 15)
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((12, 2), (15, 2), (15, 6))]
     target, source, x = inputs
-    out, alpha = twin.attention(csr, target, source, 0.2, x)
+    out, alpha = twin.attention(csr, Scores(target, source, 0.2), x)
     grad = torch.randn_like(out)
     want = torch.autograd.grad(out, inputs, grad)
-    detached = [value.detach() for value in inputs]
-    got = kernels.attention_grad(csr, kernels.transpose(csr), *detached[:2], 0.2, detached[2], alpha.detach(), grad)
+    scores = Scores(target.detach(), source.detach(), 0.2)
+    got = kernels.attention_grad(csr, kernels.transpose(csr), scores, x.detach(), alpha.detach(), grad)
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other)

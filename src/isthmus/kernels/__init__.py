@@ -1,6 +1,6 @@
 """The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
-from isthmus.kernels.csr import Csr, Weights
+from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
@@ -26,6 +26,7 @@ __all__ = [
     "DTYPES",
     "Csr",
     "Memory",
+    "Scores",
     "SparseMatrix",
     "WaterFilling",
     "Weights",

@@ -1,4 +1,4 @@
-"""The sparse pattern (CSR) that the kernels take: the columns of every row; and what its edges weigh."""
+"""The sparse pattern (CSR) that the kernels take: the columns of every row; and how its edges are weighed."""
 
 from __future__ import annotations
 
@@ -72,3 +72,11 @@ class Weights(NamedTuple):
     col: Tensor | None = None  # [cols]
     edge: Tensor | None = None  # [edges]
     add_self: bool = False
+
+
+class Scores(NamedTuple):
+    r"""The attention scores of the edges j → i, per head: :math:`leaky(t_i + s_j)`."""
+
+    target: Tensor  # [rows, H]
+    source: Tensor  # [cols, H]
+    slope: float  # of leaky below zero

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.kernels import twin
-from isthmus.kernels.csr import Csr, Weights
+from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
@@ -188,47 +188,41 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
     return result
 
 
-def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
+def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return softmax attention over the edges j → i of each row, per head, and the weights α of the edges.
 
     .. math:: α_{ij} = softmax_j\bigl(leaky(t_i + s_j)\bigr), \qquad out_i = \sum_j α_{ij} x_j
 
-    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H]."""
+    Shapes: ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H]."""
     lib = _core_for(x)
     if lib is None:
-        return twin.attention(csr, target, source, slope, x)
-    target, source, x = target.contiguous(), source.contiguous(), x.contiguous()
+        return twin.attention(csr, scores, x)
+    target, source, x = scores.target.contiguous(), scores.source.contiguous(), x.contiguous()
     heads = target.shape[1]
     alpha, out = x.new_empty(csr.num_edges, heads), x.new_empty(csr.num_rows, x.shape[1])
     getattr(lib, f"attention_{_SUFFIX[x.dtype]}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _int(heads), _int(x.shape[1] // heads)),
-        *(_ptr(target), _ptr(source), _FLOAT[x.dtype](slope), _ptr(x), _ptr(alpha), _ptr(out), torch.get_num_threads()),
+        *(_ptr(target), _ptr(source), _FLOAT[x.dtype](scores.slope)),
+        *(_ptr(x), _ptr(alpha), _ptr(out), torch.get_num_threads()),
     )
     return out, alpha
 
 
 def attention_grad(
-    csr: Csr,
-    turned: tuple[Csr, Tensor],
-    target: Tensor,
-    source: Tensor,
-    slope: float,
-    x: Tensor,
-    alpha: Tensor,
-    grad: Tensor,
+    csr: Csr, turned: tuple[Csr, Tensor], scores: Scores, x: Tensor, alpha: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
     lib = _core_for(x)
     if lib is None:
-        return twin.attention_grad(csr, target, source, slope, x, alpha, grad)
-    target, source, x, grad = target.contiguous(), source.contiguous(), x.contiguous(), grad.contiguous()
+        return twin.attention_grad(csr, scores, x, alpha, grad)
+    target, source, x, grad = (each.contiguous() for each in (scores.target, scores.source, x, grad))
     heads, (back, order) = target.shape[1], turned
     grad_score, grad_target = torch.empty_like(alpha), torch.empty_like(target)
     grad_source, grad_x = torch.empty_like(source), torch.empty_like(x)
     getattr(lib, f"attention_grad_{_SUFFIX[x.dtype]}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices)),
         *(_int(back.num_rows), _ptr(back.indptr), _ptr(back.indices), _ptr(order)),
-        *(_int(heads), _int(x.shape[1] // heads), _ptr(target), _ptr(source), _FLOAT[x.dtype](slope)),
+        *(_int(heads), _int(x.shape[1] // heads), _ptr(target), _ptr(source), _FLOAT[x.dtype](scores.slope)),
         *(_ptr(x), _ptr(alpha), _ptr(grad), _ptr(grad_score)),
         *(_ptr(grad_target), _ptr(grad_source), _ptr(grad_x), torch.get_num_threads()),
     )

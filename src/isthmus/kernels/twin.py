@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.kernels.csr import Csr, Weights
+from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.memory import Memory
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -64,8 +64,8 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
     return (kept_positive(out, grad.to(sums), scale) + kept_positive(before, also.to(sums), 1.0)).to(grad.dtype)
 
 
-def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
-    rows, cols = csr.edge_rows, csr.indices.long()
+def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
+    (target, source, slope), rows, cols = scores, csr.edge_rows, csr.indices.long()
     score = torch.nn.functional.leaky_relu(target[rows] + source[cols], slope)
     index = rows[:, None].expand_as(score)
     largest = torch.full_like(target, -torch.inf).scatter_reduce_(0, index, score, "amax")
@@ -75,9 +75,8 @@ def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor)
     return x.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages.flatten(1)), alpha
 
 
-def attention_grad(
-    csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor, alpha: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def attention_grad(csr: Csr, scores: Scores, x: Tensor, alpha: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    target, source, slope = scores
     rows, cols, heads = csr.edge_rows, csr.indices.long(), alpha.shape[1]
     grad_heads = grad.unflatten(1, (heads, -1))[rows]
     grad_alpha = (grad_heads * x.unflatten(1, (heads, -1))[cols]).sum(-1)
