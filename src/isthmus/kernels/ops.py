@@ -215,7 +215,8 @@ def attention_grad(
     lib = _core_for(x)
     if lib is None:
         return twin.attention_grad(csr, scores, x, alpha, grad)
-    target, source, x, grad = (each.contiguous() for each in (scores.target, scores.source, x, grad))
+    target, source = scores.target.contiguous(), scores.source.contiguous()
+    x, grad = x.contiguous(), grad.contiguous()
     heads, (back, order) = target.shape[1], turned
     grad_score, grad_target = torch.empty_like(alpha), torch.empty_like(target)
     grad_source, grad_x = torch.empty_like(source), torch.empty_like(x)
