@@ -23,7 +23,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.graph import load
-from isthmus.kernels import Csr
+from isthmus.kernels import Csr, Weights
 from isthmus.local.graph import as_tensor
 from isthmus.partition import partition
 
@@ -60,13 +60,13 @@ def contenders(csr: Csr, x: Tensor, grad: Tensor) -> dict[str, Callable[[], obje
         return run
 
     return {
-        "isthmus fp32 forward": lambda: kernels.aggregate(csr, x, row_scale=scale),
-        "isthmus bf16 forward": lambda: kernels.aggregate(csr, half, row_scale=scale),
+        "isthmus fp32 forward": lambda: kernels.aggregate(csr, x, Weights(row=scale)),
+        "isthmus bf16 forward": lambda: kernels.aggregate(csr, half, Weights(row=scale)),
         "torch CSR @ forward": lambda: matrix @ x,
         "torch.sparse.mm(reduce) forward": lambda: torch.sparse.mm(ones, x, "mean"),
         "PyG EdgeIndex forward": lambda: edges.matmul(x, reduce="mean", transpose=True),
-        "isthmus fp32 backward": lambda: kernels.aggregate(csr, grad, col_scale=scale),
-        "isthmus bf16 backward": lambda: kernels.aggregate(csr, half_grad, col_scale=scale),
+        "isthmus fp32 backward": lambda: kernels.aggregate(csr, grad, Weights(col=scale)),
+        "isthmus bf16 backward": lambda: kernels.aggregate(csr, half_grad, Weights(col=scale)),
         "torch CSR @ fwd+bwd": backward(lambda leaf: matrix @ leaf),
         "PyG EdgeIndex fwd+bwd": backward(lambda leaf: edges.matmul(leaf, reduce="mean", transpose=True)),
     }

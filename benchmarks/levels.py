@@ -11,7 +11,7 @@ import torch
 from kernels import interleaved
 
 from isthmus import kernels
-from isthmus.kernels import Csr
+from isthmus.kernels import Csr, WaterFilling
 
 
 def random_graph(nodes: int, degree: int) -> tuple[Csr, Csr]:
@@ -40,22 +40,23 @@ def main() -> None:
     value, halo_value = kernels.floored(torch.randn(inner.num_cols).exp(), torch.randn(halo.num_cols).exp())
     budget = (inner.indptr.diff() + halo.indptr.diff()) * options.rate
     level = kernels.fill_levels(inner, halo, value, halo_value, budget)
+    filling, halo_filling = WaterFilling(level, value), WaterFilling(level, halo_value)
     x, halo_x = torch.randn(inner.num_cols, options.width), torch.randn(halo.num_cols, options.width)
 
     def aggregate() -> None:
-        kernels.aggregate(halo, halo_x, kernels.aggregate(inner, x), accumulate=True)
+        kernels.aggregate(halo, halo_x, out=kernels.aggregate(inner, x), accumulate=True)
 
-    def draw(**how: bool) -> None:
-        kernels.draw_weighted(7, inner, level, value, nodes, nodes, **how)
-        kernels.draw_weighted(7, halo, level, halo_value, nodes, halo_nodes, **how)
+    def draw(coupled: bool = False, **how: bool) -> None:
+        kernels.draw_weighted(7, inner, filling._replace(coupled=coupled), (nodes, nodes), **how)
+        kernels.draw_weighted(7, halo, halo_filling._replace(coupled=coupled), (nodes, halo_nodes), **how)
 
     def draw_transposed() -> None:
-        kernels.draw_weighted(7, inner_out, level, value, nodes, nodes, transposed=True)
-        kernels.draw_weighted(7, halo_out, level, halo_value, halo_nodes, nodes, transposed=True)
+        kernels.draw_weighted(7, inner_out, filling, (nodes, nodes), transposed=True)
+        kernels.draw_weighted(7, halo_out, halo_filling, (halo_nodes, nodes), transposed=True)
 
     def probability() -> None:
-        kernels.edge_probability(inner, level, value)
-        kernels.edge_probability(halo, level, halo_value)
+        kernels.edge_probability(inner, filling)
+        kernels.edge_probability(halo, halo_filling)
 
     tasks = {
         "aggregate": aggregate,
@@ -65,7 +66,7 @@ def main() -> None:
         "draw, coupled": lambda: draw(coupled=True),
         "draw, transposed": draw_transposed,
         "edge_probability": probability,
-        "inclusion (halo only)": lambda: kernels.inclusion(halo_out, level, halo_value),
+        "inclusion (halo only)": lambda: kernels.inclusion(halo_out, halo_filling),
     }
     edges = inner.num_edges + halo.num_edges
     for threads in map(int, options.threads.split(",")):

@@ -11,6 +11,7 @@ import torch
 from kernels import interleaved
 
 from isthmus import kernels
+from isthmus.kernels import Memory
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
             tasks |= {
                 f"pack {bits}": lambda pack=pack: kernels.pack_rows(**pack),
                 f"pack {bits} stochastic": lambda pack=pack: kernels.pack_rows(**pack, stream=7),
-                f"pack {bits} feedback": lambda pack=pack, held=held: kernels.pack_rows(**pack, base=held),
+                f"pack {bits} feedback": lambda pack=pack, held=held: kernels.pack_rows(**pack, memory=Memory(held)),
                 f"unpack {bits}": lambda unpack=unpack: kernels.unpack_rows(**unpack),
                 f"unpack {bits} add": lambda unpack=unpack: kernels.unpack_rows(**unpack, accumulate=True),
             }

@@ -14,7 +14,7 @@ from isthmus.errors import InputError, WorkerError
 
 T = TypeVar("T", bound=type)
 
-SWITCHES = ("directed", "inductive", "layer-norm", "overwrite", "quiet", "resume", "tensorboard", "undirected")
+SWITCHES = ("directed", "inductive", "layer-norm", "overwrite", "quiet", "resume", "tensorboard", "trust", "undirected")
 OPTIONS = (
     *("balance", "block-nodes", "checkpoint-every", "dropout", "dtype", "eval-every", "features", "heads", "hidden"),
     *("input-dropout", "launcher", "layers", "lr", "method", "metric", "model", "nodes", "objective", "optimizer"),

@@ -104,7 +104,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(command, monkeypatch):
         patch.setattr(job.Display, "show", show)
         status, said = command("train parts --workers 1 --model own_models:Plain --steps 6 --hidden 8 --quiet")
     assert status == 130
-    stopped, found = said.strip().split("; to go on: ")
+    stopped, found = said.strip().splitlines()[-1].split("; to go on: ")
     assert stopped == "stopped: checkpoint of step 4 written"
     assert found == "isthmus train --resume runs/1 --model own_models:Plain"
     status, said = command("train --resume runs/1")

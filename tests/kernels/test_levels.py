@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.kernels import Csr, native, ops
+from isthmus.kernels import Csr, WaterFilling, native, ops
 
 
 def cores() -> dict[str, ctypes.CDLL | None]:
@@ -103,7 +103,8 @@ def test_probabilities_are_those_of_theorem_2(kind, share):
     fixed = {"one": torch.ones_like(degree), "half": (degree / 2).floor(), "all but a bit": degree * (1 - 1e-13)}
     budget = fixed[share] if isinstance(share, str) else share * degree
     level = kernels.fill_levels(inner, halo, value, halo_value, budget)
-    p = kernels.edge_probability(inner, level, value), kernels.edge_probability(halo, level, halo_value)
+    filling, halo_filling = WaterFilling(level, value), WaterFilling(level, halo_value)
+    p = kernels.edge_probability(inner, filling), kernels.edge_probability(halo, halo_filling)
     for row in range(60):
         got, scores = [], []
         for csr, its_p, its_value in zip((inner, halo), p, (value, halo_value), strict=True):
@@ -127,7 +128,7 @@ def test_budgets_at_the_ends():
     budget = torch.tensor([0, 3, torch.inf, 0, 2, 2, 1], dtype=torch.float64)
     level = kernels.fill_levels(csr, None, value, None, budget)
     assert level[:5].tolist() == [0, torch.inf, torch.inf, 0, 0]
-    p = kernels.edge_probability(csr, level, value)
+    p = kernels.edge_probability(csr, WaterFilling(level, value))
     assert p[:9].tolist() == [0] * 3 + [1] * 6
     assert p[9:12].tolist() == [1, 1, 1e-30]
     assert p[12:].tolist() == [0.5, 0.5]
@@ -138,13 +139,13 @@ def test_zeros_share_what_positive_scores_leave():
     csr = Csr(torch.tensor([0, 4, 8, 12]), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 2, 3, 4, 5]).int(), 6)
     (value,) = kernels.floored(torch.tensor([5.0, 7.0, 0.0, 0.0, 0.0, 0.0]))
     level = kernels.fill_levels(csr, None, value, None, torch.tensor([3.0, 1.0, 1.0]))
-    p = kernels.edge_probability(csr, level, value).view(3, 4)
+    p = kernels.edge_probability(csr, WaterFilling(level, value)).view(3, 4)
     torch.testing.assert_close(p[0], torch.tensor([1, 1, 0.5, 0.5]).double(), rtol=1e-14, atol=0)
     torch.testing.assert_close(p[1, :2], torch.tensor([5 / 12, 7 / 12]).double(), rtol=1e-7, atol=0)
     assert (p[1, 2:] / 1e-31 < 10).all()
     torch.testing.assert_close(p[2], torch.full((4,), 0.25).double(), rtol=1e-14, atol=0)
     for seed in range(200):
-        kept = kernels.draw_weighted(seed, csr, level, value, torch.arange(3), torch.arange(6))[0]
+        kept = kernels.draw_weighted(seed, csr, WaterFilling(level, value), (torch.arange(3), torch.arange(6)))[0]
         assert (kept.indices[kept.indptr[1] : kept.indptr[2]] < 2).all()  # so unlikely an edge is never drawn
 
 
@@ -168,19 +169,20 @@ def test_native_loops_are_their_twins(both):
         torch.testing.assert_close(*alone, rtol=1e-12, atol=0)
         level, of_twin = both(kernels.fill_levels, inner, halo, value, halo_value, budget)
         torch.testing.assert_close(level, of_twin, rtol=1e-12, atol=0)
-        assert torch.equal(*both(kernels.edge_probability, inner, level, value))
-        assert torch.equal(*both(kernels.edge_probability, out, level, halo_value, transposed=True))
+        assert torch.equal(*both(kernels.edge_probability, inner, WaterFilling(level, value)))
+        assert torch.equal(*both(kernels.edge_probability, out, WaterFilling(level, halo_value), transposed=True))
         draws = [
-            (inner, level, value, ids, ids),
-            (halo.compact(), level[reads], halo_value, ids[reads], halo_ids),
-            (out, level, halo_value, halo_ids, ids),
+            (inner, level, value, (ids, ids)),
+            (halo.compact(), level[reads], halo_value, (ids[reads], halo_ids)),
+            (out, level, halo_value, (halo_ids, ids)),
         ]
         for coupled, dtype in [(False, torch.float32), (True, torch.float32), (False, torch.float64)]:
-            chances = both(kernels.inclusion, out, level, halo_value, coupled)
+            chances = both(kernels.inclusion, out, WaterFilling(level, halo_value, coupled))
             torch.testing.assert_close(*chances, rtol=1e-12, atol=1e-300)
-            options = {"coupled": coupled, "dtype": dtype, "with_edges": True}
-            for csr, *others in draws:
-                results = both(kernels.draw_weighted, 2**63 + 9, csr, *others, transposed=csr is out, **options)
+            for csr, its_level, its_value, its_ids in draws:
+                options = {"transposed": csr is out, "dtype": dtype, "with_edges": True}
+                drawn = WaterFilling(its_level, its_value, coupled)
+                results = both(kernels.draw_weighted, 2**63 + 9, csr, drawn, its_ids, **options)
                 (got, *rest), (want, *want_rest) = results
                 assert torch.equal(got.indptr, want.indptr)
                 assert torch.equal(got.indices, want.indices)
@@ -193,8 +195,9 @@ def test_native_loops_are_their_twins(both):
 def test_inclusion_of_the_unlikely_and_of_the_certain():
     out = Csr(torch.tensor([0, 3, 3, 5]), torch.tensor([0, 1, 1, 1, 2], dtype=torch.int32), 3)
     level, value = torch.tensor([1.0, 2.0, torch.inf]).double(), torch.tensor([1e-25, 1.0, 0.1]).double()
-    torch.testing.assert_close(kernels.inclusion(out, level, value, False), torch.tensor([5e-25, 0, 1]).double())
-    torch.testing.assert_close(kernels.inclusion(out, level, value, True), torch.tensor([2e-25, 0, 1]).double())
+    apart, coupled = (kernels.inclusion(out, WaterFilling(level, value, together)) for together in (False, True))
+    torch.testing.assert_close(apart, torch.tensor([5e-25, 0, 1]).double())
+    torch.testing.assert_close(coupled, torch.tensor([2e-25, 0, 1]).double())
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
@@ -205,8 +208,9 @@ def test_results_do_not_depend_on_the_number_of_threads():
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         level = kernels.fill_levels(inner, halo, value, halo_value, budget)
-        kept, weights, numbers = kernels.draw_weighted(6, inner, level, value, ids, ids, with_edges=True)
-        p, chance = kernels.edge_probability(inner, level, value), kernels.inclusion(out, level, value)
+        filling = WaterFilling(level, value)
+        kept, weights, numbers = kernels.draw_weighted(6, inner, filling, (ids, ids), with_edges=True)
+        p, chance = kernels.edge_probability(inner, filling), kernels.inclusion(out, filling)
         results.append([level, kept.indptr, kept.indices, weights, numbers, p, chance])
     for result in results[1:]:
         assert all(torch.equal(one, other) for one, other in zip(results[0], result, strict=True))
@@ -217,14 +221,15 @@ def test_long_rows_and_empty_patterns():
     long = Csr(torch.tensor([0, 5000, 5000]), torch.arange(5000, dtype=torch.int32), 5000)
     value, ids = some_values("plain", 5000), torch.arange(5000)
     level = kernels.fill_levels(long, None, value, None, torch.tensor([250.0, 1.0]))
-    assert abs(float(kernels.edge_probability(long, level, value).sum()) - 250) < 1e-9
-    assert 190 < kernels.draw_weighted(1, long, level, value, ids[:2], ids)[0].num_edges < 310
+    filling = WaterFilling(level, value)
+    assert abs(float(kernels.edge_probability(long, filling).sum()) - 250) < 1e-9
+    assert 190 < kernels.draw_weighted(1, long, filling, (ids[:2], ids))[0].num_edges < 310
     for rows in (0, 4):
         empty, zeros = Csr(torch.zeros(rows + 1, dtype=torch.long), long.indices[:0], 5), torch.zeros(rows)
         assert kernels.fill_levels(empty, empty, value[:5], value[:5], zeros).tolist() == [0] * rows
-        assert kernels.edge_probability(empty, zeros, value[:5]).shape == (0,)
-        assert kernels.inclusion(empty, value[:5], value[:rows]).tolist() == [0] * rows
-        kept, weights, _ = kernels.draw_weighted(1, empty, zeros, value[:5], ids[:rows], ids[:5])
+        assert kernels.edge_probability(empty, WaterFilling(zeros, value[:5])).shape == (0,)
+        assert kernels.inclusion(empty, WaterFilling(value[:5], value[:rows])).tolist() == [0] * rows
+        kept, weights, _ = kernels.draw_weighted(1, empty, WaterFilling(zeros, value[:5]), (ids[:rows], ids[:5]))
         assert (kept.num_rows, kept.num_edges, len(weights)) == (rows, 0, 0)
 
 
@@ -239,7 +244,7 @@ def test_what_cannot_be_drawn_is_refused():
             kernels.floored(one, one * bad)
     for bad in (torch.nan, -1.0):
         with pytest.raises(InputError, match="level must be at least 0"):
-            kernels.draw_weighted(1, csr, one * bad, one, one, one)
+            kernels.draw_weighted(1, csr, WaterFilling(one * bad, one), (one, one))
         with pytest.raises(InputError, match="budget must be at least 0"):
             kernels.fill_levels(csr, None, one, None, one * bad)
     with pytest.raises(InputError, match="together"):
@@ -247,6 +252,6 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(InputError, match="the same rows"):
         kernels.fill_levels(csr, random_csr(5, 6), one, one, one)
     with pytest.raises(InputError, match=r"value has the shape \(6,\)"):
-        kernels.edge_probability(random_csr(6, 5), one, one)
+        kernels.edge_probability(random_csr(6, 5), WaterFilling(one, one))
     with pytest.raises(InputError, match="float32 or float64"):
-        kernels.draw_weighted(1, csr, one, one, one, one, dtype=torch.bfloat16)
+        kernels.draw_weighted(1, csr, WaterFilling(one, one), (one, one), dtype=torch.bfloat16)

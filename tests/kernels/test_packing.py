@@ -11,7 +11,7 @@ import torch
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.kernels import native, ops
+from isthmus.kernels import Memory, native, ops
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 WIDTHS = [1, 3, 7, 8, 9, 41, 64, 65, 128, 256, 602]
@@ -80,18 +80,18 @@ def test_native_and_twin_agree_bit_for_bit(use, dtype, width, bits):
     x, rows = some_rows(40, width, dtype), torch.randperm(40)[:25].int()
     places, held = torch.randperm(30)[:25].int(), some_rows(30, width, wide(dtype), seed=1)
     for stream in (None, 2**63 + 7):
-        for memory in ("none", "feedback", "delta"):
+        for kind in ("none", "feedback", "delta"):
             results = []
             for which in ("native", "twin"):
                 use(which)
-                options = {} if memory == "none" else {"base": held.clone(), "base_rows": places}
-                delta = memory == "delta"
-                message = kernels.pack_rows(x, bits, rows=rows, stream=stream, delta=delta, **options)
+                base = held.clone()
+                memory = None if kind == "none" else Memory(base, places, kind == "delta")
+                message = kernels.pack_rows(x, bits, rows=rows, stream=stream, memory=memory)
                 all_rows = kernels.pack_rows(x, bits, stream=stream)
-                out = [torch.ones(40, width, dtype=kind) for kind in DTYPES]
+                out = [torch.ones(40, width, dtype=each) for each in DTYPES]
                 read = [kernels.unpack_rows(message, bits, each.clone(), rows=rows) for each in out]
                 added = [kernels.unpack_rows(all_rows, bits, each.clone(), accumulate=True) for each in out]
-                results.append([message, all_rows, *read, *added, options.get("base", x)])
+                results.append([message, all_rows, *read, *added, base])
             assert all(same(native, twin) for native, twin in zip(*results, strict=True))
 
 
@@ -106,7 +106,7 @@ def test_rows_that_are_not_finite_are_read_as_nan_and_harm_no_other(use, bad, bi
             use(which)
             for stream in (None, 5):
                 base = torch.zeros(9, 41, dtype=wide(dtype))
-                message = kernels.pack_rows(x, bits, stream=stream, base=base)
+                message = kernels.pack_rows(x, bits, stream=stream, memory=Memory(base))
                 out = kernels.unpack_rows(message, bits, torch.zeros(9, 41, dtype=dtype))
                 assert out[[0, 1, 2, 3, 4, 5, 8]].isfinite().all()
                 assert bad == 3e38 or out[[6, 7]].isnan().all()
@@ -171,7 +171,7 @@ def test_deltas_against_what_the_reader_holds_do_not_drift():
         x = x + 0.1 * torch.randn(20, 64, generator=draw)
         change = x - base
         bound = (change.amax(1) - change.amin(1)) / 15 / 2 + 1e-5
-        message = kernels.pack_rows(x, 4, base=base, delta=True)
+        message = kernels.pack_rows(x, 4, memory=Memory(base, delta=True))
         kernels.unpack_rows(message, 4, reader, accumulate=True)
         assert torch.equal(reader, base)  # the sender knows what the reader holds
         assert ((x - reader).abs().amax(1) <= bound).all()
@@ -192,7 +192,7 @@ def test_feedback_sends_later_what_a_message_left_out(dtype):
     base, sent, meant = (torch.zeros(15, 33, dtype=kind) for _ in range(3))
     for turn in range(100):
         x = torch.randn(15, 33, generator=draw, dtype=kind).to(dtype)
-        message = kernels.pack_rows(x, 2, base=base, stream=None if turn % 2 else turn)
+        message = kernels.pack_rows(x, 2, memory=Memory(base), stream=None if turn % 2 else turn)
         kernels.unpack_rows(message, 2, sent, accumulate=True)
         meant += x.to(kind)
     torch.testing.assert_close(sent + base, meant, rtol=0, atol=1e-4)
@@ -204,7 +204,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         base = torch.ones(200, 41)
-        message = kernels.pack_rows(x, 4, rows=rows, stream=8, base=base)
+        message = kernels.pack_rows(x, 4, rows=rows, stream=8, memory=Memory(base))
         results.append((message, base, kernels.unpack_rows(message, 4, torch.zeros(300, 41), rows=rows)))
     for result in results[1:]:
         assert all(same(one, other) for one, other in zip(results[0], result, strict=True))
@@ -241,7 +241,7 @@ def test_layout_of_a_packed_row():
 @pytest.mark.usefixtures("either")
 def test_no_rows_and_no_features():
     for count, width in ((0, 5), (4, 0), (0, 0)):
-        message = kernels.pack_rows(torch.zeros(count, width), 4, stream=3, base=torch.zeros(count, width))
+        message = kernels.pack_rows(torch.zeros(count, width), 4, stream=3, memory=Memory(torch.zeros(count, width)))
         assert message.shape == (count, kernels.packed_width(width, 4))
         assert kernels.unpack_rows(message, 4, torch.zeros(count, width), accumulate=True).shape == (count, width)
 
@@ -254,12 +254,10 @@ def test_what_does_not_fit_is_refused():
         kernels.pack_rows(x.half(), 8)
     with pytest.raises(InputError, match="out is"):
         kernels.pack_rows(x, 4, out=message)
-    with pytest.raises(InputError, match="base is"):
-        kernels.pack_rows(x.bfloat16(), 8, base=x.bfloat16())
-    with pytest.raises(InputError, match="base_rows names 2"):
-        kernels.pack_rows(x, 8, base=x.clone(), base_rows=torch.arange(2, dtype=torch.int32))
-    with pytest.raises(InputError, match="give base"):
-        kernels.pack_rows(x, 8, delta=True)
+    with pytest.raises(InputError, match=r"memory\.base is"):
+        kernels.pack_rows(x.bfloat16(), 8, memory=Memory(x.bfloat16()))
+    with pytest.raises(InputError, match=r"memory\.positions names 2"):
+        kernels.pack_rows(x, 8, memory=Memory(x.clone(), torch.arange(2, dtype=torch.int32)))
     with pytest.raises(InputError, match="message is"):
         kernels.unpack_rows(message, 4, x)
     with pytest.raises(InputError, match="side by side"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus import kernels
-from isthmus.kernels import Csr, twin
+from isthmus.kernels import Csr, Scores, Weights, twin
 from isthmus.kernels.native import core
 
 needs_core = pytest.mark.skipif(core() is None, reason="the native core was not built: no C++ compiler at install")
@@ -35,16 +35,15 @@ def test_aggregate(dtype, width, scale):
     csr = random_csr(50, 50, seed=width)
     sums = torch.float32 if dtype == torch.bfloat16 else dtype
     x = torch.randn(50, width, dtype=sums).to(dtype)
-    options = {
-        "col_scale": torch.rand(50, dtype=sums) if scale in ("column", "both") else None,
-        "edge_weight": torch.rand(csr.num_edges, dtype=sums) if scale in ("edge", "both") else None,
-        "row_scale": torch.rand(50, dtype=sums),
-    }
+    col = torch.rand(50, dtype=sums) if scale in ("column", "both") else None
+    edge = torch.rand(csr.num_edges, dtype=sums) if scale in ("edge", "both") else None
+    row = torch.rand(50, dtype=sums)
     for add_self in (False, True):
         for accumulate in (False, True):
             got, want = torch.ones(50, width, dtype=sums), torch.ones(50, width, dtype=sums)
-            kernels.aggregate(csr, x, got, add_self=add_self, accumulate=accumulate, **options)
-            twin.aggregate(csr, x, want, add_self=add_self, accumulate=accumulate, **options)
+            weights = Weights(row, col, edge, add_self)
+            kernels.aggregate(csr, x, weights, got, accumulate=accumulate)
+            twin.aggregate(csr, x, weights, want, accumulate)
             torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
@@ -56,13 +55,13 @@ def test_sums_that_are_rounded_to_bf16(dtype, width, accumulate):
     csr, x = random_csr(50, 50, seed=width), torch.randn(50, width).to(dtype)
     x[3] = torch.nan
     got, want = torch.ones(50, width, dtype=torch.bfloat16), torch.ones(50, width)
-    assert kernels.aggregate(csr, x, got, accumulate=accumulate) is got
-    kernels.aggregate(csr, x, want, accumulate=accumulate)
+    assert kernels.aggregate(csr, x, out=got, accumulate=accumulate) is got
+    kernels.aggregate(csr, x, out=want, accumulate=accumulate)
     torch.testing.assert_close(got, want.bfloat16(), rtol=0, atol=0, equal_nan=True)
     assert got.isnan().any()
     if not accumulate:
         torch.testing.assert_close(kernels.aggregate(csr, x, dtype=torch.bfloat16), got, rtol=0, atol=0, equal_nan=True)
-        twin.aggregate(csr, x, got, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=False)
+        twin.aggregate(csr, x, Weights(), got, accumulate=False)
         torch.testing.assert_close(got.float(), want, rtol=ROUNDING[torch.bfloat16], atol=1e-2, equal_nan=True)
 
 
@@ -71,8 +70,8 @@ def test_aggregate_into_some_rows_leaves_the_others():
     assert csr.num_rows < 200
     x, got = torch.randn(30, 24, dtype=torch.float64), torch.full((200, 24), 7.0, dtype=torch.float64)
     want = got.clone()
-    kernels.aggregate(csr, x, got, accumulate=True)
-    twin.aggregate(csr, x, want, edge_weight=None, col_scale=None, row_scale=None, add_self=False, accumulate=True)
+    kernels.aggregate(csr, x, out=got, accumulate=True)
+    twin.aggregate(csr, x, Weights(), want, accumulate=True)
     torch.testing.assert_close(got, want)
     untouched = torch.ones(200, dtype=torch.bool)
     untouched[csr.targets.long()] = False
@@ -110,7 +109,7 @@ def test_empty_patterns():
 
 def test_wrong_dtype_of_a_scale_is_refused():
     with pytest.raises(TypeError, match="float64"):
-        kernels.aggregate(random_csr(5, 5), torch.randn(5, 8), col_scale=torch.rand(5, dtype=torch.float64))
+        kernels.aggregate(random_csr(5, 5), torch.randn(5, 8), Weights(col=torch.rand(5, dtype=torch.float64)))
 
 
 def test_transpose():
@@ -219,15 +218,15 @@ def test_dropout_keeps_the_right_share_everywhere():
 @pytest.mark.parametrize(("heads", "width"), [(1, 1), (1, 16), (4, 8), (3, 7)])
 def test_attention(dtype, heads, width):
     csr = random_csr(30, 45)
-    target, source = torch.randn(30, heads, dtype=dtype), torch.randn(45, heads, dtype=dtype)
+    scores = Scores(torch.randn(30, heads, dtype=dtype), torch.randn(45, heads, dtype=dtype), 0.2)
     x, grad = torch.randn(45, heads * width, dtype=dtype), torch.randn(30, heads * width, dtype=dtype)
     close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
-    out, alpha = kernels.attention(csr, target, source, 0.2, x)
-    want, want_alpha = twin.attention(csr, target, source, 0.2, x)
+    out, alpha = kernels.attention(csr, scores, x)
+    want, want_alpha = twin.attention(csr, scores, x)
     torch.testing.assert_close(out, want, **close)
     torch.testing.assert_close(alpha, want_alpha, **close)
-    got = kernels.attention_grad(csr, kernels.transpose(csr), target, source, 0.2, x, alpha, grad)
-    for one, other in zip(got, twin.attention_grad(csr, target, source, 0.2, x, want_alpha, grad), strict=True):
+    got = kernels.attention_grad(csr, kernels.transpose(csr), scores, x, alpha, grad)
+    for one, other in zip(got, twin.attention_grad(csr, scores, x, want_alpha, grad), strict=True):
         torch.testing.assert_close(one, other, **close)
 
 
@@ -235,10 +234,10 @@ def test_attention_gradient_is_that_of_autograd():
     csr = random_csr(12, 15)
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((12, 2), (15, 2), (15, 6))]
     target, source, x = inputs
-    out, alpha = twin.attention(csr, target, source, 0.2, x)
+    out, alpha = twin.attention(csr, Scores(target, source, 0.2), x)
     grad = torch.randn_like(out)
     want = torch.autograd.grad(out, inputs, grad)
-    detached = [value.detach() for value in inputs]
-    got = kernels.attention_grad(csr, kernels.transpose(csr), *detached[:2], 0.2, detached[2], alpha.detach(), grad)
+    scores = Scores(target.detach(), source.detach(), 0.2)
+    got = kernels.attention_grad(csr, kernels.transpose(csr), scores, x.detach(), alpha.detach(), grad)
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.kernels import Csr, ops
+from isthmus.kernels import Csr, WaterFilling, ops
 from isthmus.kernels.native import core
 
 TURNS = 4000  # of the draws that are counted
@@ -50,10 +50,9 @@ def a_worker(n: int = 40, h: int = 30) -> tuple[Csr, Csr, Tensor, Tensor, Tensor
 def test_kept_edges_count_the_inverse_of_their_probability(coupled):
     inner, _, value, _, level = a_worker()
     level[3] = torch.inf
-    ids, p = torch.arange(40) * 1000, kernels.edge_probability(inner, level, value)
-    kept, weights, numbers = kernels.draw_weighted(
-        4, inner, level, value, ids, ids, coupled=coupled, dtype=torch.float64, with_edges=True
-    )
+    ids, filling = torch.arange(40) * 1000, WaterFilling(level, value, coupled)
+    p = kernels.edge_probability(inner, filling)
+    kept, weights, numbers = kernels.draw_weighted(4, inner, filling, (ids, ids), dtype=torch.float64, with_edges=True)
     assert 0 < kept.num_edges < inner.num_edges
     assert torch.equal(kept.indices, inner.indices[numbers])
     assert torch.equal(kept.edge_rows, inner.edge_rows[numbers])
@@ -62,7 +61,7 @@ def test_kept_edges_count_the_inverse_of_their_probability(coupled):
     assert certain.sum() > 10
     assert torch.isin(certain.nonzero().flatten(), numbers).all()
     assert (weights[certain[numbers]] == 1).all()
-    half = kernels.draw_weighted(4, inner, level, value, ids, ids, coupled=coupled)
+    half = kernels.draw_weighted(4, inner, filling, (ids, ids))
     assert torch.equal(half[1], weights.float())
     assert half[2] is None
 
@@ -72,13 +71,12 @@ def test_kept_edges_count_the_inverse_of_their_probability(coupled):
 def test_the_transpose_keeps_the_same_edges(coupled):
     _, halo, _, value, level = a_worker()
     out, ids, halo_ids = kernels.transpose(halo)[0], torch.randperm(40), torch.randperm(30) + 2**33
+    filling = WaterFilling(level, value, coupled)
     for seed in range(20):
-        kept, weights, _ = kernels.draw_weighted(seed, halo, level, value, ids, halo_ids, coupled=coupled)
-        back, back_weights, _ = kernels.draw_weighted(
-            seed, out, level, value, halo_ids, ids, transposed=True, coupled=coupled
-        )
+        kept, weights, _ = kernels.draw_weighted(seed, halo, filling, (ids, halo_ids))
+        back, back_weights, _ = kernels.draw_weighted(seed, out, filling, (halo_ids, ids), transposed=True)
         assert torch.equal(dense(kept, weights), dense(back, back_weights).T)
-    p, back = kernels.edge_probability(halo, level, value), kernels.edge_probability(out, level, value, transposed=True)
+    p, back = kernels.edge_probability(halo, filling), kernels.edge_probability(out, filling, transposed=True)
     assert torch.equal(dense(halo, p), dense(out, back).T)
 
 
@@ -86,22 +84,20 @@ def test_the_transpose_keeps_the_same_edges(coupled):
 def test_ids_decide_and_not_places():
     inner, _, value, _, level = a_worker()
     ids, order, mine = torch.arange(40) + 500, torch.randperm(40), torch.arange(17, 40)
-    whole = dense(*kernels.draw_weighted(8, inner, level, value, ids, ids)[:2])
+    whole = dense(*kernels.draw_weighted(8, inner, WaterFilling(level, value), (ids, ids))[:2])
     rows = kernels.select_rows(inner, mine.int())
     moved = Csr(rows.indptr, order.argsort()[rows.indices.long()].int(), 40)
-    part = dense(*kernels.draw_weighted(8, moved, level[mine], value[order], ids[mine], ids[order])[:2])
+    filling = WaterFilling(level[mine], value[order])
+    part = dense(*kernels.draw_weighted(8, moved, filling, (ids[mine], ids[order]))[:2])
     assert torch.equal(part, whole[mine][:, order])
 
 
-def many_draws(csr: Csr, level: Tensor, value: Tensor, coupled: bool, key: int) -> Tensor:
+def many_draws(csr: Csr, filling: WaterFilling, key: int) -> Tensor:
     """Which edges each draw has kept, bool [TURNS, edges]."""
-    rows, cols = torch.arange(csr.num_rows), torch.arange(csr.num_cols) + 10_000
+    ids = torch.arange(csr.num_rows), torch.arange(csr.num_cols) + 10_000
     kept = torch.zeros(TURNS, csr.num_edges, dtype=torch.bool)
     for turn in range(TURNS):
-        draw = kernels.stream(key, turn)
-        kept[turn, kernels.draw_weighted(draw, csr, level, value, rows, cols, coupled=coupled, with_edges=True)[2]] = (
-            True
-        )
+        kept[turn, kernels.draw_weighted(kernels.stream(key, turn), csr, filling, ids, with_edges=True)[2]] = True
     return kept
 
 
@@ -114,8 +110,9 @@ def deviations(counts: Tensor, p: Tensor) -> Tensor:
 @pytest.mark.parametrize("coupled", [False, True])
 def test_edges_are_kept_as_often_as_their_probability_says(coupled):
     _, halo, _, value, level = a_worker(n=60, h=40)
-    p, cols = kernels.edge_probability(halo, level, value), halo.indices.long()
-    kept = many_draws(halo, level, value, coupled, 3)
+    filling = WaterFilling(level, value, coupled)
+    p, cols = kernels.edge_probability(halo, filling), halo.indices.long()
+    kept = many_draws(halo, filling, 3)
     z = deviations(kept.double().sum(0), p)
     assert len(z) > 300
     assert z.abs().max() < 4.8  # among so many, one beyond it is as rare as 1 in 1000
@@ -133,7 +130,7 @@ def test_edges_are_kept_as_often_as_their_probability_says(coupled):
 def test_edges_are_drawn_independently(coupled):
     """Two edges, unless coupled by their source, are kept together as often as by chance."""
     csr = Csr(torch.arange(13) * 12, torch.arange(12, dtype=torch.int32).repeat(12), 12)
-    kept = many_draws(csr, torch.full((12,), 0.4), torch.ones(12), coupled, 5).double()
+    kept = many_draws(csr, WaterFilling(torch.full((12,), 0.4), torch.ones(12), coupled), 5).double()
     together = csr.indices[:, None] == csr.indices if coupled else torch.eye(144, dtype=torch.bool)
     pairs = (kept.T @ kept)[~together]
     assert deviations(pairs, torch.full_like(pairs, 0.16)).abs().max() < 5.5
@@ -142,13 +139,13 @@ def test_edges_are_drawn_independently(coupled):
 @pytest.mark.parametrize("coupled", [False, True])
 def test_inclusion_is_how_often_a_halo_node_is_read(coupled):
     _, halo, _, value, level = a_worker(n=25, h=40)
-    level = level.clamp_max(1e3) * 0.3
-    kept = many_draws(halo, level, value, coupled, 9).double()
+    filling = WaterFilling(level.clamp_max(1e3) * 0.3, value, coupled)
+    kept = many_draws(halo, filling, 9).double()
     read = torch.zeros(TURNS, 40).double().index_add_(1, halo.indices.long(), kept) > 0
-    chance = kernels.inclusion(kernels.transpose(halo)[0], level, value, coupled)
+    chance = kernels.inclusion(kernels.transpose(halo)[0], filling)
     z = deviations(read.double().sum(0), chance)
     assert len(z) > 25
     assert z.abs().max() < 4.5
-    p = dense(halo, kernels.edge_probability(halo, level, value))
+    p = dense(halo, kernels.edge_probability(halo, filling))
     want = p.amax(0) if coupled else 1 - (1 - p).prod(0)
     torch.testing.assert_close(chance, want, rtol=1e-12, atol=1e-14)

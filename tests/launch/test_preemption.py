@@ -29,13 +29,8 @@ def test_a_signal_writes_a_checkpoint_first(tmp_path, workers, to_whom, number, 
     os.kill(run.pid if to_whom == "starter" else children[1], number)
     complaint = run.communicate(timeout=60)[1]
     assert run.returncode == status
-<<<<<<< ours
-    assert complaint.count("\n") == 1
-    step = int(re.search(r"checkpoint of step (\d+) written; to go on: isthmus train --resume ", complaint)[1])
-=======
     assert len([line for line in complaint.splitlines() if not line.startswith("note:")]) == 1
-    step = int(re.search(r"checkpoint of step (\d+) written; --resume goes on", complaint)[1])
->>>>>>> theirs
+    step = int(re.search(r"checkpoint of step (\d+) written; to go on: isthmus train --resume ", complaint)[1])
     assert steps_of(tmp_path / "run") == [0, step]
     assert not alive(children)
 

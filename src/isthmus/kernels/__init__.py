@@ -1,9 +1,10 @@
 """The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
-from isthmus.kernels.levels import draw_weighted, edge_probability, fill_levels, floored, inclusion
+from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
+from isthmus.kernels.memory import Memory
 from isthmus.kernels.ops import (
     DTYPES,
     aggregate,
@@ -24,7 +25,11 @@ from isthmus.kernels.sparse import SparseMatrix
 __all__ = [
     "DTYPES",
     "Csr",
+    "Memory",
+    "Scores",
     "SparseMatrix",
+    "WaterFilling",
+    "Weights",
     "aggregate",
     "attention",
     "attention_grad",

@@ -1,8 +1,9 @@
-"""The sparse pattern (CSR) that the kernels take: the columns of every row."""
+"""The sparse pattern (CSR) that the kernels take: the columns of every row; and how its edges are weighed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,3 +61,22 @@ class Csr:
     def to(self, device: torch.device | str) -> Csr:
         targets = None if self.targets is None else self.targets.to(device)
         return Csr(self.indptr.to(device), self.indices.to(device), self.num_cols, targets)
+
+
+class Weights(NamedTuple):
+    r"""The weights of a sum over a pattern; what is None counts as one.
+
+    .. math:: P = diag(row) \, (A \circ edge + [add\_self] \, I) \, diag(col)"""
+
+    row: Tensor | None = None  # [targets]
+    col: Tensor | None = None  # [cols]
+    edge: Tensor | None = None  # [edges]
+    add_self: bool = False
+
+
+class Scores(NamedTuple):
+    r"""The attention scores of the edges j → i, per head: :math:`leaky(t_i + s_j)`."""
+
+    target: Tensor  # [rows, H]
+    source: Tensor  # [cols, H]
+    slope: float  # of leaky below zero

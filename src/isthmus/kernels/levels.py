@@ -8,6 +8,7 @@ probabilities of all edges. The rows of a pattern are the targets or, where ``tr
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,16 @@ from isthmus.kernels.ops import _SUFFIX, _core_for, _int, _ptr
 _FLOOR = 1e-30
 _RANGE = 1e-100, 1e100  # bounds of the values, so that no product or sum of them overflows
 _MARKS = 32  # edges per word of marks; every row starts a new word
+
+
+class WaterFilling(NamedTuple):
+    r"""Water-filled probabilities of edges: :math:`p_{ij} = \min(1, level_i \cdot value_j)`, target i and source j."""
+
+    level: Tensor  # [targets], from `fill_levels`
+    value: Tensor  # [sources], from `floored`
+    coupled: bool = False
+    """True: all edges of a source share one random number, so whenever one of them is kept, those with a larger p are
+    kept too. False: every edge has its own."""
 
 
 def floored(*values: Tensor, floor: float = _FLOOR) -> tuple[Tensor, ...]:
@@ -74,12 +85,12 @@ def fill_levels(inner: Csr, halo: Csr | None, inner_value: Tensor, halo_value: T
     return level
 
 
-def edge_probability(csr: Csr, level: Tensor, value: Tensor, transposed: bool = False) -> Tensor:
+def edge_probability(csr: Csr, filling: WaterFilling, transposed: bool = False) -> Tensor:
     """Return the probability p of every edge, float64 [edges].
 
-    Shapes: ``level`` [rows] and ``value`` [cols] or, if ``transposed``, ``level`` [cols] and ``value`` [rows].
+    The rows of the pattern are the targets or, if ``transposed``, the sources.
     """
-    of_row, of_col = _factors(csr, level, value, transposed)
+    of_row, of_col = _factors(csr, filling, transposed)
     lib = _core_for(csr.indices)
     if lib is None:
         return twin.edge_probability(csr, of_row, of_col)
@@ -88,20 +99,21 @@ def edge_probability(csr: Csr, level: Tensor, value: Tensor, transposed: bool = 
     return p
 
 
-def inclusion(halo_out: Csr, level: Tensor, value: Tensor, coupled: bool = False) -> Tensor:
+def inclusion(halo_out: Csr, filling: WaterFilling) -> Tensor:
     r"""Return the probability that each halo node is read at all, float64 [h].
 
     .. math:: 1 - \prod_i (1 - p_{ij}), \quad\text{or } \max_i p_{ij} \text{ if the draws are coupled}
 
-    Shapes: ``halo_out`` h × n (its rows are the halo nodes), ``level`` [n], ``value`` [h].
+    Shapes: ``halo_out`` h × n (its rows are the halo nodes, the sources).
     """
-    of_row, of_col = _factors(halo_out, level, value, transposed=True)
+    of_row, of_col = _factors(halo_out, filling, transposed=True)
     lib = _core_for(halo_out.indices)
     if lib is None:
-        return twin.inclusion(halo_out, of_row, of_col, coupled)
+        return twin.inclusion(halo_out, of_row, of_col, filling.coupled)
     any_kept = torch.empty_like(of_row)
     lib.inclusion(
-        *(*_pattern(halo_out), _ptr(of_row), _ptr(of_col), int(coupled), _ptr(any_kept), torch.get_num_threads()),
+        *(*_pattern(halo_out), _ptr(of_row), _ptr(of_col), int(filling.coupled)),
+        *(_ptr(any_kept), torch.get_num_threads()),
     )
     return any_kept
 
@@ -109,13 +121,10 @@ def inclusion(halo_out: Csr, level: Tensor, value: Tensor, coupled: bool = False
 def draw_weighted(
     stream: int,
     csr: Csr,
-    level: Tensor,
-    value: Tensor,
-    row_ids: Tensor,
-    col_ids: Tensor,
+    filling: WaterFilling,
+    ids: tuple[Tensor, Tensor],
     *,
     transposed: bool = False,
-    coupled: bool = False,
     dtype: torch.dtype = torch.float32,
     with_edges: bool = False,
 ) -> tuple[Csr, Tensor, Tensor | None]:
@@ -124,24 +133,23 @@ def draw_weighted(
     .. math:: keep_{ij} \iff \bigl(mix_{32}(low(key_i) + high(key_j)) + ½\bigr) / 2^{32} < p_{ij}, \quad
               key_v = mix_{64}(stream + v \cdot golden)
 
-    with i and j the ids of target and source, low and high the halves of a key. If ``coupled``, low(key_i) is left out:
-    all edges of a source share one number, so whenever one of them is kept, those with a larger p are kept too. The
-    half makes the probability right to :math:`2^{-33}`, an edge of p = 1 certain (with the weight 1 exactly) and one of
-    p below :math:`2^{-33}` impossible, so that no weight explodes.
+    with i and j the ids of target and source, low and high the halves of a key; if ``coupled``, low(key_i)
+    is left out. The half makes the probability right to :math:`2^{-33}`, an edge of p = 1 certain (with the weight 1
+    exactly) and one of p below :math:`2^{-33}` impossible, so that no weight explodes.
 
     The third result is the number in ``csr`` of every kept edge (int64 [kept]) if ``with_edges``, else None. A pattern
-    and its transpose, drawn with ``transposed``, keep the same edges. Shapes: ``row_ids`` int64 [rows], ``col_ids``
-    int64 [cols], level and value as in `edge_probability`; ``dtype`` float32 or float64, of the weights.
+    and its transpose, drawn with ``transposed`` (as in `edge_probability`), keep the same edges. Shapes: ``ids`` of the
+    rows and of the columns, int64 [rows] and [cols]; ``dtype`` float32 or float64, of the weights.
     """
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"weights of edges cannot be {dtype}: ask for float32 or float64")
-    of_row, of_col = _factors(csr, level, value, transposed)
+    (of_row, of_col), (row_ids, col_ids) = _factors(csr, filling, transposed), ids
     _fits("row_ids", row_ids, csr.num_rows)
     _fits("col_ids", col_ids, csr.num_cols)
     row_ids, col_ids = row_ids.long().contiguous(), col_ids.long().contiguous()
     lib = _core_for(csr.indices)
     if lib is None:
-        keep = twin.keep_weighted(stream, csr, of_row, of_col, row_ids, col_ids, transposed, coupled)
+        keep = twin.keep_weighted(stream, csr, (of_row, of_col), (row_ids, col_ids), transposed, filling.coupled)
         kept, numbers = twin.select_edges(csr, keep, None, None)
         weights = 1 / twin.edge_probability(kept, of_row, of_col)
         return kept, weights.to(dtype), numbers if with_edges else None
@@ -150,7 +158,8 @@ def draw_weighted(
     indptr = torch.empty_like(csr.indptr)
     lib.mark_weighted(
         *(ctypes.c_uint64(stream), _int(csr.num_rows), _int(csr.num_cols), _ptr(csr.indptr), _ptr(csr.indices)),
-        *(*factors, _ptr(row_ids), _ptr(col_ids), int(transposed), int(coupled), _ptr(marks), _ptr(indptr), threads),
+        *(*factors, _ptr(row_ids), _ptr(col_ids), int(transposed), int(filling.coupled)),
+        *(_ptr(marks), _ptr(indptr), threads),
     )
     count = int(indptr[-1])
     indices, weights = torch.empty(count, dtype=torch.int32), torch.empty(count, dtype=dtype)
@@ -165,10 +174,10 @@ def _pattern(csr: Csr) -> tuple[ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
     return _int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices)
 
 
-def _factors(csr: Csr, level: Tensor, value: Tensor, transposed: bool) -> tuple[Tensor, Tensor]:
+def _factors(csr: Csr, filling: WaterFilling, transposed: bool) -> tuple[Tensor, Tensor]:
     """Return the factors of p that belong to the rows and to the columns of a pattern."""
     targets, sources = (csr.num_cols, csr.num_rows) if transposed else (csr.num_rows, csr.num_cols)
-    level, value = _not_negative("level", level, targets), _values("value", value, sources)
+    level, value = _not_negative("level", filling.level, targets), _values("value", filling.value, sources)
     return (value, level) if transposed else (level, value)
 
 

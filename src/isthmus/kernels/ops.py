@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from isthmus.kernels import twin
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
 DTYPES = tuple(_SUFFIX)  # of rows
+_UNWEIGHTED = Weights()
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 
 
@@ -24,45 +25,33 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 def aggregate(
     csr: Csr,
     x: Tensor,
+    weights: Weights = _UNWEIGHTED,
     out: Tensor | None = None,
     *,
-    edge_weight: Tensor | None = None,
-    col_scale: Tensor | None = None,
-    row_scale: Tensor | None = None,
-    add_self: bool = False,
     accumulate: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     r"""Return the weighted sum of rows over a sparse pattern.
 
-    .. math:: out_{t_r} \;(+)\!= r_{t_r} \Bigl( [self]\, c_r x_r + \sum_{e \in row\,r} w_e\, c_{j_e}\, x_{j_e} \Bigr)
+    .. math:: out_{t_r} \;(+)\!= row_{t_r} \Bigl( [add\_self]\, col_r x_r
+              + \sum_{e \in row\,r} edge_e\, col_{j_e}\, x_{j_e} \Bigr)
 
-    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``edge_weight`` [edges];
-    ``col_scale`` [cols]; ``row_scale`` and ``out`` [targets(, F)]. What is not given counts as one. The result is in
-    the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
+    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``weights`` in the dtype of the sums;
+    ``out`` [targets, F]. The result is in the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
     """
     sums = sum_dtype(x.dtype)
     if out is None:
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
-        twin.aggregate(
-            csr,
-            x,
-            out,
-            edge_weight=edge_weight,
-            col_scale=col_scale,
-            row_scale=row_scale,
-            add_self=add_self,
-            accumulate=accumulate,
-        )
+        twin.aggregate(csr, x, weights, out, accumulate)
         return out
     x, rounded = _rows(x), "" if out.dtype == sums else f"_{_SUFFIX[out.dtype]}"
     getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}{rounded}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _ptr(csr.targets)),
         *(_ptr(x), _int(x.shape[1]), _int(x.stride(0))),
-        *(_ptr(_as(edge_weight, sums)), _ptr(_as(col_scale, sums)), _ptr(_as(row_scale, sums))),
-        *(_ptr(out), _int(out.stride(0)), int(add_self), int(accumulate), torch.get_num_threads()),
+        *(_ptr(_as(weights.edge, sums)), _ptr(_as(weights.col, sums)), _ptr(_as(weights.row, sums))),
+        *(_ptr(out), _int(out.stride(0)), int(weights.add_self), int(accumulate), torch.get_num_threads()),
     )
     return out
 
@@ -201,48 +190,43 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
     return result
 
 
-def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
+def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return softmax attention over the edges j → i of each row, per head, and the weights α of the edges.
 
     .. math:: α_{ij} = softmax_j\bigl(leaky(t_i + s_j)\bigr), \qquad out_i = \sum_j α_{ij} x_j
 
-    Shapes: ``target`` [rows, H], ``source`` [cols, H], ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H].
+    Shapes: ``x`` [cols, H·D] → out [rows, H·D], alpha [edges, H].
     """
     lib = _core_for(x)
     if lib is None:
-        return twin.attention(csr, target, source, slope, x)
-    target, source, x = target.contiguous(), source.contiguous(), x.contiguous()
+        return twin.attention(csr, scores, x)
+    target, source, x = scores.target.contiguous(), scores.source.contiguous(), x.contiguous()
     heads = target.shape[1]
     alpha, out = x.new_empty(csr.num_edges, heads), x.new_empty(csr.num_rows, x.shape[1])
     getattr(lib, f"attention_{_SUFFIX[x.dtype]}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices), _int(heads), _int(x.shape[1] // heads)),
-        *(_ptr(target), _ptr(source), _FLOAT[x.dtype](slope), _ptr(x), _ptr(alpha), _ptr(out), torch.get_num_threads()),
+        *(_ptr(target), _ptr(source), _FLOAT[x.dtype](scores.slope)),
+        *(_ptr(x), _ptr(alpha), _ptr(out), torch.get_num_threads()),
     )
     return out, alpha
 
 
 def attention_grad(
-    csr: Csr,
-    turned: tuple[Csr, Tensor],
-    target: Tensor,
-    source: Tensor,
-    slope: float,
-    x: Tensor,
-    alpha: Tensor,
-    grad: Tensor,
+    csr: Csr, turned: tuple[Csr, Tensor], scores: Scores, x: Tensor, alpha: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
     lib = _core_for(x)
     if lib is None:
-        return twin.attention_grad(csr, target, source, slope, x, alpha, grad)
-    target, source, x, grad = target.contiguous(), source.contiguous(), x.contiguous(), grad.contiguous()
+        return twin.attention_grad(csr, scores, x, alpha, grad)
+    target, source = scores.target.contiguous(), scores.source.contiguous()
+    x, grad = x.contiguous(), grad.contiguous()
     heads, (back, order) = target.shape[1], turned
     grad_score, grad_target = torch.empty_like(alpha), torch.empty_like(target)
     grad_source, grad_x = torch.empty_like(source), torch.empty_like(x)
     getattr(lib, f"attention_grad_{_SUFFIX[x.dtype]}")(
         *(_int(csr.num_rows), _ptr(csr.indptr), _ptr(csr.indices)),
         *(_int(back.num_rows), _ptr(back.indptr), _ptr(back.indices), _ptr(order)),
-        *(_int(heads), _int(x.shape[1] // heads), _ptr(target), _ptr(source), _FLOAT[x.dtype](slope)),
+        *(_int(heads), _int(x.shape[1] // heads), _ptr(target), _ptr(source), _FLOAT[x.dtype](scores.slope)),
         *(_ptr(x), _ptr(alpha), _ptr(grad), _ptr(grad_score)),
         *(_ptr(grad_target), _ptr(grad_source), _ptr(grad_x), torch.get_num_threads()),
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isthmus.errors import InputError
 from isthmus.kernels import twin
+from isthmus.kernels.memory import Memory
 from isthmus.kernels.ops import _SUFFIX, _core_for, _int, _ptr, _rows
 
 _HEADER = 8  # bytes for lo and unit
@@ -28,9 +29,7 @@ def pack_rows(
     rows: Tensor | None = None,
     stream: int | None = None,
     out: Tensor | None = None,
-    base: Tensor | None = None,
-    base_rows: Tensor | None = None,
-    delta: bool = False,
+    memory: Memory | None = None,
 ) -> Tensor:
     r"""Quantise rows to 2^bits levels between their smallest and largest value; uint8 [k, packed_width(F, bits)].
 
@@ -40,13 +39,14 @@ def pack_rows(
     with v_i = x[rows[i]] (or x[i]). Rounding is to the nearest level or, given a ``stream``, up with the probability of
     the fraction, as a function of (stream, i, f): the error is then twice as large at worst, and zero on average.
 
-    With ``base``, whose row b_i = base[base_rows[i]] (or base[i]) is updated, the errors do not add up over messages:
+    With a ``memory``, whose row b_i = base[positions[i]] (or base[i]) is updated, the errors do not add up over
+    messages:
 
     - v_i = x_i + b_i, then b_i ← v_i - sent_i: what a message leaves out goes into the next one;
     - if ``delta``: v_i = x_i - b_i, then b_i ← b_i + sent_i: the reader sums the messages, so it holds b_i as well.
 
-    Shapes: ``x`` [n, F] in float32, float64 or bfloat16; ``rows`` and ``base_rows`` (distinct) int32 [k]; ``base`` [m,
-    F] in float64 if x is, else in float32. A row that is not finite is read back as NaN.
+    Shapes: ``x`` [n, F] in float32, float64 or bfloat16; ``rows`` int32 [k]; the base of the memory in float64 if x is,
+    else in float32. A row that is not finite is read back as NaN.
     """
     x, count = x.detach(), len(x) if rows is None else len(rows)
     if x.dtype not in _SUFFIX:
@@ -55,22 +55,21 @@ def pack_rows(
     if out is None:
         out = torch.empty(shape, dtype=torch.uint8, device=x.device)
     _writable("out", out, torch.uint8, shape)
+    base, positions, delta = memory or (None, None, False)
     if base is not None:
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        _writable("base", base, wide, (count if base_rows is None else len(base), x.shape[1]))
-    elif delta:
-        raise InputError("delta packs what has changed since base: give base")
-    _as_many("base_rows", base_rows, count)
+        _writable("memory.base", base, wide, (count if positions is None else len(base), x.shape[1]))
+    _as_many("memory.positions", positions, count)
     lib = _core_for(x)
     if x.shape[1] == 0:
         out.zero_()
     elif lib is None:
-        twin.pack_rows(x, bits, rows, stream, out, base, base_rows, delta)
+        twin.pack_rows(x, bits, rows, stream, out, memory)
     else:
-        x, rows, base_rows = _rows(x), _numbers(rows), _numbers(base_rows)
+        x, rows, positions = _rows(x), _numbers(rows), _numbers(positions)
         getattr(lib, f"pack_rows_{_SUFFIX[x.dtype]}")(
             *(_int(count), _int(x.shape[1]), _ptr(x), _int(x.stride(0)), _ptr(rows)),
-            *(_ptr(base), _int(0 if base is None else base.stride(0)), _ptr(base_rows), int(delta)),
+            *(_ptr(base), _int(0 if base is None else base.stride(0)), _ptr(positions), int(delta)),
             *(int(stream is not None), ctypes.c_uint64(stream or 0), bits),
             *(_ptr(out), _int(out.stride(0)), torch.get_num_threads()),
         )

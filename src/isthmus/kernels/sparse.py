@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus.kernels import ops
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Weights
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class _SparseMatmul(Function):
     @staticmethod
     def forward(ctx, weight, x):
         ctx.x, ctx.dtype = x, weight.dtype
-        return ops.aggregate(x.pattern, weight.contiguous(), edge_weight=x.values, dtype=weight.dtype)
+        return ops.aggregate(x.pattern, weight.contiguous(), Weights(edge=x.values), dtype=weight.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        return ops.aggregate(ctx.x.turned[0], grad, edge_weight=ctx.x.turned_values, dtype=ctx.dtype), None
+        return ops.aggregate(ctx.x.turned[0], grad, Weights(edge=ctx.x.turned_values), dtype=ctx.dtype), None

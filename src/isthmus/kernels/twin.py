@@ -8,33 +8,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.kernels.csr import Csr
+from isthmus.kernels.csr import Csr, Scores, Weights
+from isthmus.kernels.memory import Memory
 
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def aggregate(
-    csr: Csr,
-    x: Tensor,
-    out: Tensor,
-    *,
-    edge_weight: Tensor | None,
-    col_scale: Tensor | None,
-    row_scale: Tensor | None,
-    add_self: bool,
-    accumulate: bool,
-) -> None:
+def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
     rows, wide = csr.edge_rows, x.float() if x.dtype == torch.bfloat16 else x
-    scaled = wide if col_scale is None else wide * col_scale[:, None]
+    scaled = wide if weights.col is None else wide * weights.col[:, None]
     messages = scaled[csr.indices.long()]
-    if edge_weight is not None:
-        messages = messages * edge_weight[:, None]
+    if weights.edge is not None:
+        messages = messages * weights.edge[:, None]
     total = wide.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
-    if add_self:
+    if weights.add_self:
         total += scaled[: csr.num_rows]
     targets = slice(None) if csr.targets is None else csr.targets.long()
-    if row_scale is not None:
-        total *= row_scale[targets, None]
+    if weights.row is not None:
+        total *= weights.row[targets, None]
     out[targets] = (out[targets] + total if accumulate else total).to(out.dtype)
 
 
@@ -74,8 +65,8 @@ def both_positive(out: Tensor, grad: Tensor, scale: float, before: Tensor, also:
     return (kept_positive(out, grad.to(sums), scale) + kept_positive(before, also.to(sums), 1.0)).to(grad.dtype)
 
 
-def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor) -> tuple[Tensor, Tensor]:
-    rows, cols = csr.edge_rows, csr.indices.long()
+def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
+    (target, source, slope), rows, cols = scores, csr.edge_rows, csr.indices.long()
     score = torch.nn.functional.leaky_relu(target[rows] + source[cols], slope)
     index = rows[:, None].expand_as(score)
     largest = torch.full_like(target, -torch.inf).scatter_reduce_(0, index, score, "amax")
@@ -85,9 +76,8 @@ def attention(csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor)
     return x.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages.flatten(1)), alpha
 
 
-def attention_grad(
-    csr: Csr, target: Tensor, source: Tensor, slope: float, x: Tensor, alpha: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def attention_grad(csr: Csr, scores: Scores, x: Tensor, alpha: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    target, source, slope = scores
     rows, cols, heads = csr.edge_rows, csr.indices.long(), alpha.shape[1]
     grad_heads = grad.unflatten(1, (heads, -1))[rows]
     grad_alpha = (grad_heads * x.unflatten(1, (heads, -1))[cols]).sum(-1)
@@ -162,36 +152,28 @@ def inclusion(csr: Csr, of_row: Tensor, of_col: Tensor, coupled: bool) -> Tensor
 def keep_weighted(
     stream: int,
     csr: Csr,
-    of_row: Tensor,
-    of_col: Tensor,
-    row_ids: Tensor,
-    col_ids: Tensor,
+    factors: tuple[Tensor, Tensor],
+    ids: tuple[Tensor, Tensor],
     transposed: bool,
     coupled: bool,
 ) -> Tensor:
-    target, source = row_ids[csr.edge_rows], col_ids[csr.indices.long()]
+    target, source = ids[0][csr.edge_rows], ids[1][csr.indices.long()]
     if transposed:
         target, source = source, target
     of_source = _shift(_mix64(_signed(stream) + source * _signed(GOLDEN)), 32)
     of_target = 0 if coupled else _mix64(_signed(stream) + target * _signed(GOLDEN)) & 0xFFFFFFFF
     bits = _mix32((of_target + of_source) & 0xFFFFFFFF)
-    return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, of_row, of_col)
+    return (bits.double() + 0.5) * 2.0**-32 < edge_probability(csr, *factors)
 
 
 def pack_rows(
-    x: Tensor,
-    bits: int,
-    rows: Tensor | None,
-    stream: int | None,
-    out: Tensor,
-    base: Tensor | None,
-    base_rows: Tensor | None,
-    delta: bool,
+    x: Tensor, bits: int, rows: Tensor | None, stream: int | None, out: Tensor, memory: Memory | None
 ) -> None:
     wide, largest = torch.float64 if x.dtype == torch.float64 else torch.float32, 2**bits - 1
-    value, held = x[_places(rows)].to(wide), _places(base_rows)
-    if base is not None:
-        value = value - base[held] if delta else value + base[held]
+    value = x[_places(rows)].to(wide)
+    if memory is not None:
+        base, held = memory.base, _places(memory.positions)
+        value = value - base[held] if memory.delta else value + base[held]
     low, high = value.amin(1, keepdim=True), value.amax(1, keepdim=True)
     lo, unit = low.float() + 0.0, ((high - low) / largest).float()  # + 0 turns -0 into 0
     header = torch.cat([lo, unit], 1)
@@ -203,9 +185,9 @@ def pack_rows(
         scaled = scaled + (_feature_bits(key, x.shape[1]) >> 8).to(wide) * 2.0**-24
     code = (scaled.round() if stream is None else scaled.floor()).clamp(0, largest)
     code = torch.where(unit > 0, code, torch.zeros_like(code))
-    if base is not None:
+    if memory is not None:
         sent = lo + code * unit
-        base[held] = base[held] + sent if delta else value - sent
+        base[held] = base[held] + sent if memory.delta else value - sent
     padded = torch.nn.functional.pad(code.to(torch.int32), (0, -x.shape[1] % (8 // bits)))
     out[:, :8] = header.view(torch.uint8)
     out[:, 8:] = (padded.unflatten(1, (-1, 8 // bits)) << _code_places(bits, x.device)).sum(2).to(torch.uint8)

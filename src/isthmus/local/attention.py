@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
+from isthmus.kernels import Scores
 from isthmus.shard import Shard
 
 
@@ -18,7 +19,7 @@ class _Attend(Function):
     @staticmethod
     def forward(ctx, target, source, x, shard, slope):
         pattern, _ = shard.attention_pattern
-        out, alpha = kernels.attention(pattern, target, source, slope, x)
+        out, alpha = kernels.attention(pattern, Scores(target, source, slope), x)
         ctx.shard, ctx.slope = shard, slope
         ctx.save_for_backward(target, source, x, alpha)
         return out
@@ -27,4 +28,5 @@ class _Attend(Function):
     def backward(ctx, grad):
         target, source, x, alpha = ctx.saved_tensors
         pattern, turned = ctx.shard.attention_pattern
-        return *kernels.attention_grad(pattern, turned, target, source, ctx.slope, x, alpha, grad), None, None
+        scores = Scores(target, source, ctx.slope)
+        return *kernels.attention_grad(pattern, turned, scores, x, alpha, grad), None, None

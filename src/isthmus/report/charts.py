@@ -29,6 +29,18 @@ class Line:
 
 
 @dataclass(frozen=True)
+class YAxis:
+    """The upward axis of a line chart: how its values are written, and which scale it has (`Scale.over`)."""
+
+    write: Write = plain
+    zero: bool = False
+    may_log: bool = False
+
+
+_PLAIN = YAxis()
+
+
+@dataclass(frozen=True)
 class Segment:
     name: str
     colour: str
@@ -59,9 +71,7 @@ def line_chart(
     x_name: str,
     *,
     x_text: Write = plain,
-    y_text: Write = plain,
-    y_zero: bool = False,
-    may_log: bool = False,
+    y_axis: YAxis = _PLAIN,
     empty: str = "nothing was recorded",
 ) -> str:
     """Draw lines over an axis that begins at 0; the page's script shows the values under the pointer."""
@@ -70,9 +80,9 @@ def line_chart(
     if not known:
         return nothing(empty)
     x = Scale.over((point[0] for point in known), LEFT, WIDTH - RIGHT, zero=True, exact=True)
-    y = Scale.over((point[1] for point in known), LINES_HEIGHT - BOTTOM, TOP, zero=y_zero, may_log=may_log)
+    y = Scale.over((point[1] for point in known), LINES_HEIGHT - BOTTOM, TOP, zero=y_axis.zero, may_log=y_axis.may_log)
     body = [_axes(x, y, x_name)]
-    body += [_line(line, drawn, x, y, x_text, y_text) for line, drawn in zip(lines, pieces, strict=True) if drawn]
+    body += [_line(line, drawn, x, y, x_text, y_axis.write) for line, drawn in zip(lines, pieces, strict=True) if drawn]
     return svg("lines", LINES_HEIGHT, title, body)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isthmus.report import sections, tables
-from isthmus.report.charts import Bar, Group, Line, Segment, bar_chart, legend, line_chart
+from isthmus.report.charts import Bar, Group, Line, Segment, YAxis, bar_chart, legend, line_chart
 from isthmus.report.comparison import Comparison
 from isthmus.report.contender import Contender, Spread
 from isthmus.report.page import document, write_page
@@ -161,9 +161,8 @@ def learning(comparison: Comparison) -> str:
         ends = [x for line in lines for x, _ in line.points if x is not None]
         if comparison.target is not None and ends:
             lines.append(Line("target", "target", [(0.0, comparison.target), (max(ends), comparison.target)]))
-        chart = line_chart(
-            lines, f"{judged} score", unit, x_text=duration if axis else _step, y_text=score, empty="no evaluation"
-        )
+        x_text = duration if axis else _step
+        chart = line_chart(lines, f"{judged} score", unit, x_text=x_text, y_axis=YAxis(score), empty="no evaluation")
         figures.append(figure(f"{judged} {comparison.metric} by {by}, mean of the seeds", chart))
     return legend([(one.label, colour(place)) for place, one in ones]) + grid(figures)
 

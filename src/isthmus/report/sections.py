@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.engine.record import KINDS
 from isthmus.partition import Book
-from isthmus.report.charts import Bar, Group, Line, Segment, Write, bar_chart, legend, line_chart, nothing
+from isthmus.report.charts import Bar, Group, Line, Segment, Write, YAxis, bar_chart, legend, line_chart, nothing
 from isthmus.report.run import PURPOSES, UNSPLIT, Link, Run, WorkerLog
 from isthmus.report.tables import colour
 from isthmus.report.text import count, duration, escape, number, plain, score, share, size
@@ -23,15 +23,8 @@ def learning(runs: Sequence[Run]) -> str:
     for name, title, empty in (("loss", "Loss", "no step was recorded"), ("val", judged, "there is no evaluation")):
         for axis, unit in ((0, "step"), (1, "seconds of steps")):
             lines = [_curve(run, place, name, axis) for place, run in enumerate(runs)]
-            chart = line_chart(
-                lines,
-                title,
-                unit,
-                x_text=duration if axis else _step,
-                y_text=score,
-                may_log=name == "loss",
-                empty=empty,
-            )
+            y_axis = YAxis(score, may_log=name == "loss")
+            chart = line_chart(lines, title, unit, x_text=duration if axis else _step, y_axis=y_axis, empty=empty)
             figures.append(figure(f"{title} by {'time' if axis else 'step'}", chart))
     note = note_of("The ring marks the evaluation whose weights were kept. Time is that of steps alone.")
     return _runs_legend(runs) + grid(figures) + note
@@ -156,7 +149,7 @@ def _logged(chart: str, runs: Sequence[Run]) -> str:
 
 
 def _by_step(lines: Sequence[Line], title: str, y_text: Write) -> str:
-    return line_chart(lines, title, "step", x_text=_step, y_text=y_text, y_zero=True)
+    return line_chart(lines, title, "step", x_text=_step, y_axis=YAxis(y_text, zero=True))
 
 
 def _step(x: float | None) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-from isthmus.kernels import Csr
+from isthmus.kernels import Csr, WaterFilling
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.drawn import Pattern
@@ -40,11 +40,9 @@ class LastLayer:
 
     def draw(self, context: DrawContext, inner: Csr, rows: Tensor, step: int, row_norms: RowNorms | None) -> Pattern:
         """Return those of the edges ``inner`` [m, n] to the rows (int64 [m]) that are kept at a step."""
-        level, value = self._levels(inner, row_norms)
+        filling = WaterFilling(*self._levels(inner, row_norms), coupled=True)
         key, nodes = kernels.stream(context.seed, step, _SALT), context.whole.nodes
-        kept, weight, _ = kernels.draw_weighted(
-            key, inner, level, value, nodes[rows], nodes, coupled=True, dtype=context.dtype
-        )
+        kept, weight, _ = kernels.draw_weighted(key, inner, filling, (nodes[rows], nodes), dtype=context.dtype)
         return Pattern(kept, weight)
 
     def _levels(self, inner: Csr, row_norms: RowNorms | None) -> tuple[Tensor, Tensor]:

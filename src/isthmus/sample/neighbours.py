@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
+from isthmus.kernels import WaterFilling
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext, ReadRequest
 from isthmus.shard.drawn import BothWays, Pattern
@@ -102,11 +103,12 @@ class Neighbours:
         asked: dict[str, Any] = {"dtype": context.dtype, "with_edges": whole.edge_attributes is not None}
         key = kernels.stream(context.seed, step, _SALT)
         inner, inner_weight, inner_kept = kernels.draw_weighted(
-            key, whole.inner, levels.level, levels.inner, whole.nodes, whole.nodes, **asked
+            key, whole.inner, WaterFilling(levels.level, levels.inner), (whole.nodes, whole.nodes), **asked
         )
         key = kernels.stream(context.seed, step, _SALT, 1 + context.transport.rank)
+        filling = WaterFilling(levels.level, levels.halo, self.coupled)
         halo, halo_weight, halo_kept = kernels.draw_weighted(
-            key, whole.halo, levels.level, levels.halo, whole.nodes, whole.halo_nodes, coupled=self.coupled, **asked
+            key, whole.halo, filling, (whole.nodes, whole.halo_nodes), **asked
         )
         if self.estimator == "self-normalised":
             kept = (inner.indptr.diff() + halo.indptr.diff()).clamp_min(1)
@@ -129,4 +131,4 @@ class Neighbours:
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
         """Return the probability that each halo node is read at all, float64 [h] (sec. V-B)."""
         levels = self.levels(context.whole, row_norms)
-        return kernels.inclusion(context.whole.halo_out, levels.level, levels.halo, self.coupled)
+        return kernels.inclusion(context.whole.halo_out, WaterFilling(levels.level, levels.halo, self.coupled))

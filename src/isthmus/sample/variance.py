@@ -19,7 +19,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import FORWARD, Where
 from isthmus.errors import InputError
-from isthmus.kernels import SparseMatrix
+from isthmus.kernels import SparseMatrix, WaterFilling, Weights
 from isthmus.sample.boundary import Boundary
 from isthmus.sample.neighbours import Neighbours
 from isthmus.sample.optimal_boundary import OptimalBoundary
@@ -124,7 +124,7 @@ class Aggregation:
     def neighbour_sums(self, inner: Tensor, halo: Tensor, weights: tuple[Tensor | None, Tensor | None]) -> Tensor:
         """Return target_i² Σ_j w_ij v_j over the inner and over the halo neighbours of each node, float64 [n, 2]."""
         sides = zip((self.whole.inner, self.whole.halo), (inner, halo), weights, strict=True)
-        sums = torch.cat([kernels.aggregate(csr, v[:, None], edge_weight=w) for csr, v, w in sides], dim=1)
+        sums = torch.cat([kernels.aggregate(csr, v[:, None], Weights(edge=w)) for csr, v, w in sides], dim=1)
         target = self.whole.norm(self.norm, torch.float64).target
         return sums if target is None else sums * target[:, None].square()
 
@@ -159,8 +159,8 @@ Chances = tuple[Tensor, Tensor]  # p of the inner and of the halo edges, float64
 
 def neighbour_chances(z: Aggregation, sampler: Neighbours) -> Chances:
     whole, levels = z.whole, sampler.levels(z.whole, z.row_norms)
-    inner = kernels.edge_probability(whole.inner, levels.level, levels.inner)
-    return inner, kernels.edge_probability(whole.halo, levels.level, levels.halo)
+    inner = kernels.edge_probability(whole.inner, WaterFilling(levels.level, levels.inner))
+    return inner, kernels.edge_probability(whole.halo, WaterFilling(levels.level, levels.halo))
 
 
 def chances(z: Aggregation, sampler: Sampler) -> Chances | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
-from isthmus.kernels import Csr
+from isthmus.kernels import Csr, Weights
 from isthmus.shard.norm import Norm
 
 EdgeAttr = tuple[Tensor, Tensor] | Callable[[], tuple[Tensor, Tensor]] | None  # made when first read, if callable
@@ -97,50 +97,22 @@ class Shard:
 
     def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
         """Return target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
-        return kernels.aggregate(
-            self.inner,
-            x,
-            add_self=norm.add_self,
-            col_scale=norm.source,
-            row_scale=norm.target,
-            edge_weight=self.inner_weight,
-            dtype=dtype,
-        )
+        weights = Weights(norm.target, norm.source, self.inner_weight, norm.add_self)
+        return kernels.aggregate(self.inner, x, weights, dtype=dtype)
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
         """Add the halo half: out += target · A_halo halo · X_halo."""
-        kernels.aggregate(
-            self.halo_in,
-            x,
-            out,
-            accumulate=True,
-            col_scale=norm.halo,
-            row_scale=norm.target,
-            edge_weight=self.halo_weight,
-        )
+        weights = Weights(norm.target, norm.halo, self.halo_weight)
+        kernels.aggregate(self.halo_in, x, weights, out, accumulate=True)
 
     def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
         """Apply the transpose of `aggregate_inner`, [n, F]."""
-        return kernels.aggregate(
-            self.inner_out,
-            grad,
-            add_self=norm.add_self,
-            col_scale=norm.target,
-            row_scale=norm.source,
-            edge_weight=self.inner_out_weight,
-            dtype=dtype,
-        )
+        weights = Weights(norm.source, norm.target, self.inner_out_weight, norm.add_self)
+        return kernels.aggregate(self.inner_out, grad, weights, dtype=dtype)
 
     def spread_halo(self, grad: Tensor, norm: Norm, out: Tensor) -> None:
         """Apply the transpose of `aggregate_halo`; out [h, F] is overwritten."""
-        kernels.aggregate(
-            self.halo_out,
-            grad,
-            out,
-            col_scale=norm.target,
-            row_scale=norm.halo,
-            edge_weight=self.halo_out_weight,
-        )
+        kernels.aggregate(self.halo_out, grad, Weights(norm.halo, norm.target, self.halo_out_weight), out)
 
     # Patterns derived from the two, made when first needed
 

@@ -10,17 +10,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The sender's memory of a link's rows, [rows of the link, F], and which of them a message is about."""
-
-    base: Tensor
-    positions: Tensor | None  # int32; None: all, in order
-    delta: bool
-    """True: `base` is what the reader holds, and the difference is sent. False: `base` is what earlier messages left
-    out, and is added to this one."""
+from isthmus.kernels import Memory
 
 
 class Codec(ABC):
@@ -103,13 +93,7 @@ class Linear(Codec):
 
     def encode(self, x: Tensor, rows: Tensor | None, message: Tensor, key: int, memory: Memory | None) -> None:
         stream = key if self.stochastic else None
-        if memory is None:
-            kernels.pack_rows(x, self.bits, rows=rows, stream=stream, out=message)
-        else:
-            base, positions, delta = memory.base, memory.positions, memory.delta
-            kernels.pack_rows(
-                x, self.bits, rows=rows, stream=stream, out=message, base=base, base_rows=positions, delta=delta
-            )
+        kernels.pack_rows(x, self.bits, rows=rows, stream=stream, out=message, memory=memory)
 
     def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
         kernels.unpack_rows(message, self.bits, out, rows=positions, accumulate=add)

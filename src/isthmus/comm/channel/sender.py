@@ -10,11 +10,11 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
-from isthmus.comm.channel.codec import Memory
 from isthmus.comm.channel.select import Picks
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import SCATTER
 from isthmus.comm.links import Links
+from isthmus.kernels import Memory
 
 NOTHING = torch.empty(0, dtype=torch.int32)
 
