@@ -45,7 +45,7 @@ def test_every_option_of_a_function_is_known():
     names = {name for function in functions for name in inspect.signature(function).parameters}
     kinds = {name: isinstance(DEFAULTS.get(name), bool) for name in names}
     for name in names - {"source", "parts", "run", "transport", "progress"}:
-        known = SWITCHES if kinds[name] or name == "overwrite" else OPTIONS
+        known = SWITCHES if kinds[name] or name in ("overwrite", "trust") else OPTIONS
         assert name.replace("_", "-") in known
 
 

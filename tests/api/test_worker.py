@@ -88,7 +88,7 @@ def test_an_uncut_graph_is_cut_by_worker_0(tmp_path, monkeypatch):
     alone = by_hand(graph, None)
     together = Hub(3).run(lambda transport: by_hand(graph, transport))
     np.testing.assert_allclose(together[1], alone, rtol=0, atol=1e-10)
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")]  # torch's own
     Hub(2).run(lambda transport: by_hand(graph, transport, parts=tmp_path / "parts"))
     assert (tmp_path / "parts/book.json").exists()
     with pytest.raises(InputError, match="already cut: give it as the source"):
