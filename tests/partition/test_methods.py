@@ -176,7 +176,7 @@ def test_metis_sees_a_directed_graph_from_both_ends(monkeypatch):
     monkeypatch.setattr(
         metis,
         "kway",
-        lambda indptr, indices, parts, **rest: seen.append((indptr, indices)) or kway(indptr, indices, parts, **rest),
+        lambda indptr, indices, *rest, **more: seen.append((indptr, indices)) or kway(indptr, indices, *rest, **more),
     )
     assign(graph, 2, "metis", CutOptions())
     ((indptr, indices),) = seen

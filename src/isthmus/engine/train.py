@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 import isthmus
 from isthmus.comm import Ledger, Transport, Where
@@ -21,7 +22,7 @@ from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.drift import check_alike
 from isthmus.engine.notes import ignored_weights
-from isthmus.engine.prepare import prepare
+from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.record import (
     KINDS,
     Record,
@@ -47,6 +48,18 @@ Note = Callable[[str], None]
 ALIKE = "draw the first weights by torch's own generator, which has the same seed on all workers"
 
 
+class Hooks(TypedDict, total=False):
+    """Those who are told of a run while it lasts, and who may end it."""
+
+    watch: Watcher | None
+    """Called on every worker with each line of metrics and, of this worker, the seconds of the step by purpose
+    (``split``) and the ``bytes`` that it sent."""
+    note: Note | None
+    """Called with what a person should know of."""
+    stop: Stop | None
+    """When it asks a worker to end, all write a checkpoint at the end of their step and raise `Stopped`."""
+
+
 @dataclass
 class Result:
     """What a run leaves in memory: the best model by validation score, and the summary that is also on disk."""
@@ -64,23 +77,18 @@ def train(
     model: nn.Module | None = None,
     out: Path | None = None,
     resume: bool = False,
-    watch: Watcher | None = None,
-    note: Note | None = None,
-    stop: Stop | None = None,
+    **hooks: Unpack[Hooks],
 ) -> Result:
-    """Trains on the parts of this worker together with the others; every worker calls it with the same arguments.
+    """Train on the parts of this worker together with the others; every worker calls it with the same arguments.
 
     ``policy`` is what a recipe makes of its options (None: exact training). ``model`` replaces the one that the config
-    describes; ``out`` is the run folder (None writes nothing); ``watch`` is called on every worker with each line of
-    metrics and, of this worker, the seconds of the step by purpose (``split``) and the ``bytes`` that it sent; ``note``
-    with what a person should know of. When ``stop`` asks a worker to end, all write a checkpoint at the end of their
-    step and raise `Stopped`.
+    describes; ``out`` is the run folder (None writes nothing).
     """
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
     views, model, optimizer = prepare(book, config, policy or Policy(), transport, model)
     check_weights(transport, model)
-    run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, watch, note, stop)
+    run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, hooks)
     try:
         run.begin(resume)
         run.loop()
@@ -89,18 +97,28 @@ def train(
         views.train.graph.runtime.close()
 
 
+@dataclass
 class _TrainingRun:
     """The state of one run while it lasts."""
 
-    def __init__(self, book, config, transport, views, model, optimizer, metric, out, watch, note, stop):
-        self.book, self.config, self.transport, self.views = book, config, transport, views
-        self.model, self.optimizer, self.metric = model, optimizer, metric
-        self.out, self.watch, self.note = out, watch or (lambda line: None), note or (lambda text: None)
-        self.stop = stop or Stop()
-        self.record = Record(out if transport.rank == 0 else None)
-        self.worker_record = WorkerRecord(out, transport.rank)
+    book: Book
+    config: TrainConfig
+    transport: Transport
+    views: Views
+    model: nn.Module
+    optimizer: Optimizer
+    metric: str
+    out: Path | None
+    hooks: Hooks
+
+    def __post_init__(self) -> None:
+        self.watch = self.hooks.get("watch") or (lambda line: None)
+        self.note = self.hooks.get("note") or (lambda text: None)
+        self.stop = self.hooks.get("stop") or Stop()
+        self.record = Record(self.out if self.transport.rank == 0 else None)
+        self.worker_record = WorkerRecord(self.out, self.transport.rank)
         self.progress = Progress()
-        self.best: dict[str, Tensor] = _copy(model)
+        self.best: dict[str, Tensor] = _copy(self.model)
         self.clock, self.done = Stopwatch(), 0
         self.total = Ledger()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,16 @@ from isthmus.partition.adjacency import row_chunks
 
 CHUNK_EDGES = 1 << 25  # rows held at a time; larger chunks give better parts
 _SCALE = 1 << 20  # room is an integer share of the capacity, so that both twins round alike
+
+
+class Rows(NamedTuple):
+    """A chunk of rows: the first node, the order in which they are placed, their edges and their loads."""
+
+    first: int
+    order: np.ndarray
+    starts: np.ndarray  # of the rows' columns in the whole graph
+    columns: np.ndarray
+    weights: np.ndarray
 
 
 def ldg(
@@ -29,7 +40,6 @@ def ldg(
     passes: int = 10,
     tolerance: float = 0.05,
     native: bool = True,
-    progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
     """Part of every node, int32 [N]. Reads ``indices`` (may be memory-mapped) front to back, once per pass.
 
@@ -44,20 +54,19 @@ def ldg(
     part = np.full(len(lengths), -1, np.int32)
     library = core() if native else None
     place = _place_native(library) if library is not None else _place_numpy
-    for step in range(passes):
+    for _ in range(passes):
         load = np.zeros((parts, len(capacity)), np.int64)
         for chunk in chunks:
             starts = np.ascontiguousarray(indptr[chunk.start : chunk.stop + 1], np.int64)
             columns = np.ascontiguousarray(indices[starts[0] : starts[-1]], np.int32)
             order = np.argsort(-lengths[chunk], kind="stable")
-            place(chunk.start, order, starts, columns, np.ascontiguousarray(weights(chunk)), capacity, load, part)
-        if progress:
-            progress(step + 1, passes)
+            rows = Rows(chunk.start, order, starts, columns, np.ascontiguousarray(weights(chunk)))
+            place(rows, capacity, load, part)
     return part
 
 
 def _place_native(library: ctypes.CDLL) -> Callable[..., None]:
-    def place(first, order, starts, columns, weights, capacity, load, part):  # type: ignore[no-untyped-def]
+    def place(rows: Rows, capacity: np.ndarray, load: np.ndarray, part: np.ndarray) -> None:
         def pointer(array: np.ndarray) -> ctypes.c_void_p:
             return ctypes.c_void_p(array.ctypes.data)
 
@@ -65,24 +74,17 @@ def _place_native(library: ctypes.CDLL) -> Callable[..., None]:
             return ctypes.c_int64(value)
 
         library.isthmus_ldg(
-            number(first), number(len(order)), pointer(order), pointer(starts), pointer(columns), number(len(load)),
-            number(len(capacity)), pointer(weights), pointer(capacity), pointer(load), pointer(part),
+            number(rows.first), number(len(rows.order)), pointer(rows.order), pointer(rows.starts),
+            pointer(rows.columns), number(len(load)), number(len(capacity)), pointer(rows.weights),
+            pointer(capacity), pointer(load), pointer(part),
         )  # fmt: skip
 
     return place
 
 
-def _place_numpy(
-    first: int,
-    order: np.ndarray,
-    starts: np.ndarray,
-    columns: np.ndarray,
-    weights: np.ndarray,
-    capacity: np.ndarray,
-    load: np.ndarray,
-    part: np.ndarray,
-) -> None:
-    """Place the rows ``order`` of the chunk that begins at node ``first``; updates ``load`` [P, c], ``part`` [N]."""
+def _place_numpy(rows: Rows, capacity: np.ndarray, load: np.ndarray, part: np.ndarray) -> None:
+    """Place the rows of a chunk, in order; updates ``load`` [P, c] and ``part`` [N]."""
+    first, order, starts, columns, weights = rows
     index = np.arange(len(load))
     for row in order:
         near = part[columns[starts[row] - starts[0] : starts[row + 1] - starts[0]]]

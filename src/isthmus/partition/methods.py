@@ -129,11 +129,9 @@ def _metis(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
         indptr,
         indices,
         parts,
+        metis.MetisOptions(options.objective, options.tolerance, seed=options.seed),
         node_weights=None if balance == ("nodes",) else loads(graph, balance, slice(0, graph.num_nodes)),
         edge_weights=edge_weights,
-        objective=options.objective,
-        tolerance=options.tolerance,
-        seed=options.seed,
     )
 
 

@@ -6,6 +6,7 @@ pymetis' own call takes one constraint; the library inside its wheel exports the
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
@@ -23,26 +24,37 @@ _OK = 1
 _FAILURES = {-2: "refused its input", -3: "ran out of memory", -4: "failed"}
 
 
+@dataclass(frozen=True)
+class MetisOptions:
+    """How METIS cuts: what it minimises, how far loads may be uneven, how often it refines."""
+
+    objective: str = "cut"
+    tolerance: float = 0.03
+    iterations: int = 10
+    """Of refinement; fewer is faster."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"unknown METIS objective '{self.objective}': choose one of {', '.join(OBJECTIVES)}")
+
+
 def kway(
     indptr: np.ndarray,
     indices: np.ndarray,
     parts: int,
+    options: MetisOptions | None = None,
     *,
     node_weights: np.ndarray | None = None,
     edge_weights: np.ndarray | None = None,
-    objective: str = "cut",
-    tolerance: float = 0.03,
-    iterations: int = 10,
-    seed: int = 0,
 ) -> np.ndarray:
-    """Part of every node of a symmetric graph without self loops, int32 [N].
+    """Return the part of every node of a symmetric graph without self loops, int32 [N].
 
-    Minimises the edges cut (``objective="cut"``) or Σ_v |parts other than v's that hold a neighbour of v| (``"vol"``)
-    such that every column of ``node_weights`` (int [N, c], default ones) has max/mean ≤ 1 + ``tolerance``, as far as
-    METIS can. ``edge_weights`` (int [E]) count for "cut" only. ``iterations``: of refinement; fewer is faster.
+    Minimises the edges cut (objective "cut") or Σ_v |parts other than v's that hold a neighbour of v| ("vol") such that
+    every column of ``node_weights`` (int [N, c], default ones) has max/mean ≤ 1 + tolerance, as far as METIS can.
+    ``edge_weights`` (int [E]) count for "cut" only.
     """
-    if objective not in OBJECTIVES:
-        raise InputError(f"unknown METIS objective '{objective}': choose one of {', '.join(OBJECTIVES)}")
+    asked = options or MetisOptions()
     nodes = len(indptr) - 1
     if parts < 1 or parts > nodes:
         raise InputError(f"cannot cut {nodes} nodes into {parts} parts: ask for 1 to {nodes} parts")
@@ -61,17 +73,17 @@ def kway(
     adjwgt = None if edge_weights is None else np.ascontiguousarray(edge_weights, dtype=ids)
 
     library = _library()
-    options = np.empty(_OPTIONS, ids)
-    library.METIS_SetDefaultOptions(_pointer(options))
-    options[[_OBJTYPE, _NITER, _NCUTS, _SEED]] = OBJECTIVES[objective], iterations, 1, seed % 2**31
-    options[[_MINCONN, _CONTIG, _UFACTOR, _NUMBERING]] = 0, 0, max(1, round(1000 * tolerance)), 0
+    settings = np.empty(_OPTIONS, ids)
+    library.METIS_SetDefaultOptions(_pointer(settings))
+    settings[[_OBJTYPE, _NITER, _NCUTS, _SEED]] = OBJECTIVES[asked.objective], asked.iterations, 1, asked.seed % 2**31
+    settings[[_MINCONN, _CONTIG, _UFACTOR, _NUMBERING]] = 0, 0, max(1, round(1000 * asked.tolerance)), 0
     constraints = 1 if weights is None else weights.shape[1]
     scalars = [np.array([value], ids) for value in (nodes, constraints, parts, 0)]
     n, ncon, nparts, achieved = (_pointer(value) for value in scalars)
     assignment = np.empty(nodes, ids)
     code = library.METIS_PartGraphKway(
         n, ncon, _pointer(xadj), _pointer(adjncy), _pointer(weights), None, _pointer(adjwgt),
-        nparts, None, None, _pointer(options), achieved, _pointer(assignment),
+        nparts, None, None, _pointer(settings), achieved, _pointer(assignment),
     )  # fmt: skip
     if code != _OK:
         raise InputError(

@@ -53,7 +53,7 @@ def locality_order(
         weights = None
         if not symmetric:
             indptr, indices, weights = symmetric_csr(indptr, indices)
-        block = metis.kway(indptr, indices, blocks, edge_weights=weights, iterations=3, seed=seed)
+        block = metis.kway(indptr, indices, blocks, metis.MetisOptions(iterations=3, seed=seed), edge_weights=weights)
     else:
         block = ldg(indptr, indices, blocks)
     return np.lexsort((-degree, block))

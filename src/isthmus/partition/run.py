@@ -15,6 +15,7 @@ from isthmus.graph.graph import Graph
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import Book, is_parts_folder
 from isthmus.partition.methods import CutOptions, assign, find
+from isthmus.partition.options import PartitionOptions, shows_options
 from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import Relabelling, write_parts
 
@@ -22,50 +23,46 @@ Progress = Callable[[str, int, int], None]
 METIS_EDGES = 200_000_000  # per part: beyond, its order costs METIS 20 GiB
 
 
+@shows_options
 def partition(
     graph: Graph,
     parts: int,
     method: str = "metis",
     *,
     out: str | os.PathLike[str],
-    seed: int = 0,
-    balance: tuple[str, ...] | None = None,
-    objective: str | None = None,
-    tolerance: float | None = None,
-    passes: int | None = None,
-    order: str | None = None,
-    block_nodes: int = 4000,
-    overwrite: bool = False,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Book:
     """Cut ``graph`` into ``parts`` by ``method``, order the nodes of each part for locality, write the folder ``out``.
 
-    ``balance``, ``objective``, ``tolerance``, ``passes``: see ``CutOptions``; what the method does not heed is refused.
-    ``order``: of nodes inside a part, in blocks of ``block_nodes``: "metis", "ldg" or "given" (default: "metis", but
-    "ldg" with the method ldg or above 200M edges per part). ``progress(stage, done, total)`` is called as work goes on.
+    The options are those of `PartitionOptions`; those that the method does not heed are refused.
+    ``progress(stage, done, total)`` is called as work goes on.
     """
+    asked = PartitionOptions(method, **options)
     heeded = find(method).takes
-    given = {"balance": balance, "objective": objective, "tolerance": tolerance, "passes": passes}
+    given = {name: getattr(asked, name) for name in ("balance", "objective", "tolerance", "passes")}
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in heeded:
             raise InputError(
                 f"{method} does not heed {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})"
             )
-    options = CutOptions(seed=seed, **given)  # type: ignore[arg-type]
-    order = order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
-    check_order(order, block_nodes)
-    check_target(Path(out), replace=overwrite, ours=is_parts_folder, what="a parts folder")  # before the long work
+    cut = CutOptions(seed=asked.seed, **given)
+    order = asked.order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
+    check_order(order, asked.block_nodes)
+    check_target(
+        Path(out), replace=asked.overwrite, ours=is_parts_folder, what="a parts folder"
+    )  # before the long work
 
     report = progress or (lambda stage, done, total: None)
     report("assign", 0, 1)
-    assignment = assign(graph, parts, method, options)
+    assignment = assign(graph, parts, method, cut)
     report("assign", 1, 1)
-    members = order_parts(graph, assignment, parts, order=order, block_nodes=block_nodes, seed=seed, progress=report)
-    recorded: dict[str, Any] = {name: getattr(options, name) for name in heeded}
-    recorded |= {"seed": seed, "order": order, "block_nodes": block_nodes}
+    inside = {"order": order, "block_nodes": asked.block_nodes, "seed": asked.seed}
+    members = order_parts(graph, assignment, parts, progress=report, **inside)  # type: ignore[arg-type]
+    recorded = {name: getattr(cut, name) for name in heeded} | inside
     labels = Relabelling.of(members)
-    return write_parts(graph, labels, out, method=method, options=recorded, overwrite=overwrite, progress=report)
+    return write_parts(graph, labels, out, method=method, options=recorded, overwrite=asked.overwrite, progress=report)
 
 
 def order_parts(
