@@ -19,7 +19,7 @@ OPTIONS = (
     *("balance", "block-nodes", "checkpoint-every", "dropout", "dtype", "eval-every", "features", "heads", "hidden"),
     *("input-dropout", "launcher", "layers", "lr", "method", "metric", "model", "nodes", "objective", "optimizer"),
     *("order", "out", "parts", "patience", "probe-every", "recipe", "restarts", "rows-dtype", "seed", "set", "split"),
-    *("steps", "threads", "timeout", "track", "weight-decay", "what", "workers"),
+    *("passes", "steps", "threads", "timeout", "tolerance", "track", "weight-decay", "what", "workers"),
 )
 _VALUE = r"(?: (\d+|[A-Z]+|float32|float64|bf16|ldg|ray|random|wandb|mlflow|none)\b)?"
 _HYPHENED = rf"(?<![\w-])({'|'.join(name for name in (*SWITCHES, *OPTIONS) if '-' in name)})(?![\w-])"
