@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.experiments.plan.replay import Site, fair, replay
+from isthmus.experiments.plan.replay import Cluster, fair, replay
 from isthmus.experiments.plan.trace import Compute, Post, Step, Wait, computing, joined, steadied, steps_of
 from isthmus.experiments.plan.transfer import busiest
 from isthmus.launch.gauge import Gauge
@@ -16,13 +16,13 @@ FREE = Gauge(0.0, 0.0, 0.0, 0.0, per_byte=0.0, bandwidth=1e12, memory=0)
 SWAP = [(0, 1000), (1000, 0)]  # bytes of workers 0 and 1 to each other
 
 
-def apart(workers: int, link: float | None = 1000.0, cores: int = 4) -> Site:
+def apart(workers: int, link: float | None = 1000.0, cores: int = 4) -> Cluster:
     """Each on a machine of its own."""
-    return Site(range(workers), range(workers), cores, threads=1, link=link)
+    return Cluster(range(workers), range(workers), cores, threads=1, link=link)
 
 
-def seconds(traces, site, gauge=FREE) -> list[float]:
-    return [times[-1] - times[0] for times in replay([[Step(), *trace, Step()] for trace in traces], site, gauge)]
+def seconds(traces, cluster, gauge=FREE) -> list[float]:
+    return [times[-1] - times[0] for times in replay([[Step(), *trace, Step()] for trace in traces], cluster, gauge)]
 
 
 def test_computing_after_waiting_adds_up():
@@ -72,13 +72,13 @@ def test_messages_share_links():
 
 def test_inside_a_host_there_is_no_link():
     traces = [[Post(1, (0, 1000, 0)), Wait(1)], [Post(1, (0, 0, 0)), Wait(1)], [Post(1, (500, 0, 0)), Wait(1)]]
-    together = Site([0, 0, 1], [0, 0, 1], 4, 1, 1000.0)
+    together = Cluster([0, 0, 1], [0, 0, 1], 4, 1, 1000.0)
     assert seconds(traces, together) == pytest.approx([0.5, 0.0, 0.5], abs=1e-6)
 
 
 def test_cores_are_shared_by_those_who_compute():
     """Four workers on two cores; then one that computes longer gets a core of its own in the end."""
-    crowd = Site([0] * 4, [0] * 4, cores=2, threads=1)
+    crowd = Cluster([0] * 4, [0] * 4, cores=2, threads=1)
     assert seconds([[Compute(1.0)]] * 4, crowd) == pytest.approx([2.0] * 4)
     assert seconds([*[[Compute(1.0)]] * 3, [Compute(2.0)]], crowd) == pytest.approx([2.0, 2.0, 2.0, 3.0])
 
@@ -87,8 +87,8 @@ def test_moving_bytes_takes_cores():
     """One core, 1 ms per byte at each end: with both ends on it 1000 bytes need 2 seconds of it."""
     costly = replace(FREE, per_byte=1e-3)
     one = [[Post(1, (0, 1000)), Wait(1)], [Post(1, (0, 0)), Wait(1)]]
-    assert seconds(one, Site([0, 0], [0, 0], cores=1, threads=1), costly) == pytest.approx([2.0, 2.0])
-    assert seconds(one, Site([0, 0], [0, 0], cores=2, threads=1), costly) == pytest.approx([1.0, 1.0])
+    assert seconds(one, Cluster([0, 0], [0, 0], cores=1, threads=1), costly) == pytest.approx([2.0, 2.0])
+    assert seconds(one, Cluster([0, 0], [0, 0], cores=2, threads=1), costly) == pytest.approx([1.0, 1.0])
 
 
 def test_latency_and_work_per_message():
@@ -104,7 +104,7 @@ def test_work_aside_slows_computing_down():
     """Half a second of it at each end, on the one core where a worker computes for two."""
     gauge = replace(FREE, aside=0.5)
     traces = [[Post(1, (0, 1)), Compute(2.0)], [Post(1, (0, 0))]]
-    crowd = Site([0, 0], [0, 0], cores=1, threads=1)
+    crowd = Cluster([0, 0], [0, 0], cores=1, threads=1)
     assert seconds(traces, crowd, gauge)[0] == pytest.approx(3.0)
 
 
@@ -131,7 +131,7 @@ def test_fair_shares():
 def test_busiest_direction():
     steps = [[[Post(1, (0, 600, 0)), Post(2, (0, 0, 400))]], [[Post(1, (500, 0, 0))]], [[Post(1, (0, 700, 0))]]]
     assert busiest(steps, apart(3, link=100.0), 1e12) == pytest.approx(13.0)  # worker 1 receives 600 + 700
-    together = Site([0, 0, 1], [0, 0, 1], 4, 1, 100.0)
+    together = Cluster([0, 0, 1], [0, 0, 1], 4, 1, 100.0)
     assert busiest(steps, together, 1e12) == pytest.approx(7.0)
     assert busiest(steps, apart(3, link=None), 1300.0) == pytest.approx(1.0)
 

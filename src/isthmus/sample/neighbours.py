@@ -114,10 +114,7 @@ class Neighbours:
             kept = (inner.indptr.diff() + halo.indptr.diff()).clamp_min(1)
             ratio = whole.degree.to(context.dtype) / kept.to(context.dtype)
             inner_weight, halo_weight = ratio[inner.edge_rows], ratio[halo.edge_rows]
-        attributes = None
-        if whole.edge_attributes is not None:
-            of_inner, of_halo = whole.attributes()
-            attributes = of_inner[inner_kept], of_halo[halo_kept]
+        attributes = whole.attributes_of(inner_kept, halo_kept)
         halo_edges, inner_edges = Pattern(halo, halo_weight), Pattern(inner, inner_weight)
         return KeptEdges(halo_edges.both_ways(), inner_edges.both_ways(), attributes)
 

@@ -47,16 +47,13 @@ class RandomEdges:
         key = kernels.stream(context.seed, step, _SALT)
         kept = kernels.draw_edges(key, whole.halo, whole.nodes, whole.halo_nodes, p, whole.symmetric)
         halo, halo_kept = kernels.select_edges(whole.halo, kept)
-        inner, inner_kept = None, torch.arange(whole.inner.num_edges if whole.edge_attributes else 0)
+        inner, inner_kept = None, None
         if self.among == "all":
             kept = kernels.draw_edges(key, whole.inner, whole.nodes, whole.nodes, p, whole.symmetric)
             csr, inner_kept = kernels.select_edges(whole.inner, kept)
             edges = self._weighted(csr, p, context.dtype)
             inner = BothWays(edges, edges) if whole.symmetric else edges.both_ways()
-        attributes = None
-        if whole.edge_attributes is not None:
-            of_inner, of_halo = whole.attributes()
-            attributes = of_inner[inner_kept], of_halo[halo_kept]
+        attributes = whole.attributes_of(inner_kept, halo_kept)
         edges = self._weighted(halo, p, context.dtype)
         return context.with_edges(context.ask(halo, step), edges.both_ways(), inner, attributes)
 

@@ -28,17 +28,13 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     number = _number(keep)
     send_rows = [number[rows[flags].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]
     halo_degree = whole.links.pull(degree_of_all, transport, where)[read]
-    attributes = None
-    if whole.edge_attributes is not None:
-        of_inner, of_halo = whole.attributes()
-        attributes = (of_inner[inner_kept], of_halo[halo_kept])
     return Shard(
         inner=inner,
         halo=halo,
         links=Links(send_rows, [int(rows.sum()) for rows in whole.links.mirrors.split(read)]),
         nodes=Nodes(whole.nodes[keep], whole.halo_nodes[read], degree, halo_degree),
         symmetric=whole.symmetric,
-        edge_attr=attributes,
+        edge_attr=whole.attributes_of(inner_kept, halo_kept),
     )
 
 

@@ -151,6 +151,13 @@ class Shard:
         assert self.edge_attributes is not None, "this graph has no edge attributes"
         return self.edge_attributes() if callable(self.edge_attributes) else self.edge_attributes
 
+    def attributes_of(self, inner: Tensor | None, halo: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the attributes of some inner and some halo edges (numbers or bool; None: all), where there are any."""
+        if self.edge_attributes is None:
+            return None
+        of_inner, of_halo = self.attributes()
+        return of_inner if inner is None else of_inner[inner], of_halo if halo is None else of_halo[halo]
+
     @property
     def _full_order(self) -> Tensor:
         return torch.argsort(torch.cat([self.inner.edge_rows, self.halo.edge_rows]), stable=True)

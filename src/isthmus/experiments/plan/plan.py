@@ -16,7 +16,7 @@ from isthmus.errors import InputError
 from isthmus.experiments.plan.fit import check_floor, fullest, too_large, worker_memory
 from isthmus.experiments.plan.memory import available, bytes_of
 from isthmus.experiments.plan.rehearse import PRELUDE, rehearse
-from isthmus.experiments.plan.replay import Site, replay
+from isthmus.experiments.plan.replay import Cluster, replay
 from isthmus.experiments.plan.trace import computing, joined, steadied, steps_of
 from isthmus.experiments.plan.transfer import busiest
 from isthmus.launch import local
@@ -120,20 +120,29 @@ def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
     """Rehearse every recipe on the parts and replay it; refuse what cannot fit, with the remedy."""
     tell = tell or (lambda text: None)
     workers = asked.workers or book.num_parts
-    site, limit = _site(asked, workers), bytes_of(asked.memory) if asked.memory else available()
-    check_floor(asked.config, book, site.machine, limit)
+    cluster, limit = _cluster(asked, workers), bytes_of(asked.memory) if asked.memory else available()
+    check_floor(asked.config, book, cluster.machine, limit)
     if (load := _load()) > 0.5:
         tell(f"note: this machine is busy with other work ({load:.1f} tasks per core): predicted times are too long")
     tell("messages between workers of this machine …")
-    together = min(max(site.machine.count(0), 2), MOST_GAUGED)
+    together = min(max(cluster.machine.count(0), 2), MOST_GAUGED)
     gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), together))
     found = []
     for place, entry in enumerate(asked.entries, 1):
         tell(f"{place}/{len(asked.entries)} {entry.label} …")
-        found.append(_outlook(entry, asked, book, site, gauge, limit))
-    machines = len(set(site.machine))
+        found.append(_outlook(entry, asked, book, cluster, gauge, limit))
+    machines = len(set(cluster.machine))
     result = Outlooks(
-        book.name, book.num_parts, workers, asked.link, machines, int(site.cores), site.threads, limit, gauge, found
+        book.name,
+        book.num_parts,
+        workers,
+        asked.link,
+        machines,
+        int(cluster.cores),
+        cluster.threads,
+        limit,
+        gauge,
+        found,
     )
     if not any(one.fits for one in found):
         least = min(found, key=lambda one: one.memory_per_machine)
@@ -146,7 +155,7 @@ def _load() -> float:
     return os.getloadavg()[0] / threads_for(1, None)
 
 
-def _site(asked: PlanRequest, workers: int) -> Site:
+def _cluster(asked: PlanRequest, workers: int) -> Cluster:
     hosts = 1 if asked.link is None else asked.hosts or workers
     if hosts > workers:
         raise InputError(f"{hosts} hosts but {workers} workers: give at most --hosts {workers}")
@@ -154,33 +163,35 @@ def _site(asked: PlanRequest, workers: int) -> Site:
     machine = [0] * workers if asked.testbed else host
     cores, threads = threads_for(1, None), threads_for(machine.count(0), asked.threads)
     if asked.link is None:
-        return Site(machine, host, cores, threads)
+        return Cluster(machine, host, cores, threads)
     rate = bits_per_second(asked.link)
-    return Site(machine, host, cores, threads, rate / 8, queue_bytes(rate))
+    return Cluster(machine, host, cores, threads, rate / 8, queue_bytes(rate))
 
 
-def _at_once(site: Site) -> int:
+def _at_once(cluster: Cluster) -> int:
     """Return how many workers of a machine compute together in a rehearsal.
 
     All, where each has a clock of its own (`Rehearsing`), so that they compete for the caches as they will in training;
     else as many as have cores.
     """
-    together = site.machine.count(0)
-    return together if site.threads == 1 else max(1, min(together, int(site.cores) // site.threads))
+    together = cluster.machine.count(0)
+    return together if cluster.threads == 1 else max(1, min(together, int(cluster.cores) // cluster.threads))
 
 
-def _outlook(entry: Entry, asked: PlanRequest, book: Book, site: Site, gauge: Gauge, limit: int | None) -> Outlook:
+def _outlook(
+    entry: Entry, asked: PlanRequest, book: Book, cluster: Cluster, gauge: Gauge, limit: int | None
+) -> Outlook:
     config = replace(asked.config, recipe=entry.recipe, options=entry.options)
     policy = recipes.find(entry.recipe).policy(entry.options)
-    workers, together = len(site.machine), site.machine.count(0)
-    played = rehearse(book, config, policy, workers, site.threads, _at_once(site), asked.steps)
+    workers, together = len(cluster.machine), cluster.machine.count(0)
+    played = rehearse(book, config, policy, workers, cluster.threads, _at_once(cluster), asked.steps)
     of_parts = zip(shares(book, workers), played, strict=True)
     memory = [worker_memory(book, parts, round(GAPS * one.memory), gauge.memory) for parts, one in of_parts]
-    machine = fullest(memory, site.machine)
+    machine = fullest(memory, cluster.machine)
     whole = [steps_of(one.trace) for one in played]
     steady = [steadied(steps[PRELUDE:]) for steps in whole]
-    begun = replay([joined([*w[:PRELUDE], *s]) for w, s in zip(whole, steady, strict=True)], site, gauge)
-    crowded = max(1.0, together * site.threads / site.cores)
+    begun = replay([joined([*w[:PRELUDE], *s]) for w, s in zip(whole, steady, strict=True)], cluster, gauge)
+    crowded = max(1.0, together * cluster.threads / cluster.cores)
     sent = [sum((one.sent[step] for one in played), Counter()) for step in range(PRELUDE + asked.steps)]
     return Outlook(
         entry.label,
@@ -192,6 +203,6 @@ def _outlook(entry: Entry, asked: PlanRequest, book: Book, site: Site, gauge: Ga
         machine,
         limit is None or machine <= limit,
         max(mean(computing(step) for step in steps) for steps in steady) * crowded,
-        busiest(steady, site, gauge.bandwidth),
+        busiest(steady, cluster, gauge.bandwidth),
         mean((times[-1] - times[PRELUDE]) / asked.steps for times in begun),
     )

@@ -24,7 +24,7 @@ from isthmus.launch.gauge import Gauge
 
 
 @dataclass(frozen=True)
-class Site:
+class Cluster:
     """The machines on which workers run, and the links of hosts. `machine` and `host` are per worker."""
 
     machine: Sequence[int]  # the machine whose cores it shares
@@ -48,9 +48,9 @@ class Flow:
     away: bool = False  # whether it has set out
 
 
-def replay(traces: Sequence[Trace], site: Site, gauge: Gauge) -> list[list[float]]:
+def replay(traces: Sequence[Trace], cluster: Cluster, gauge: Gauge) -> list[list[float]]:
     """Return the times, in seconds, at which each worker began each of its steps."""
-    return _Play(traces, site, gauge).run()
+    return _Play(traces, cluster, gauge).run()
 
 
 def fair(demands: np.ndarray, capacity: float) -> np.ndarray:
@@ -72,8 +72,8 @@ def _less(left: np.ndarray, done: np.ndarray) -> np.ndarray:
 
 
 class _Play:
-    def __init__(self, traces: Sequence[Trace], site: Site, gauge: Gauge):
-        self.traces, self.site, self.gauge = traces, site, gauge
+    def __init__(self, traces: Sequence[Trace], cluster: Cluster, gauge: Gauge):
+        self.traces, self.cluster, self.gauge = traces, cluster, gauge
         self.size, self.now = len(traces), 0.0
         self.at = [0] * self.size  # the next event of each worker
         self.computing = np.zeros(self.size)  # seconds left
@@ -83,7 +83,7 @@ class _Play:
         self.waiting = [0] * self.size  # the transfer waited for; 0: none
         self.open: dict[tuple[int, int], int] = defaultdict(int)  # (transfer, worker): messages not yet over
         self.queues: dict[tuple[int, int, bool], deque[Flow]] = defaultdict(deque)  # by sender, reader and apart
-        self.machine, self.host = np.array(site.machine), np.array(site.host)
+        self.machine, self.host = np.array(cluster.machine), np.array(cluster.host)
         for source, trace in enumerate(traces):
             for event in trace:
                 if isinstance(event, Post):
@@ -144,11 +144,11 @@ class _Play:
 
     def _queued(self, flow: Flow) -> float:
         """Return the seconds that a message sent apart spends at its host's link behind the rows that are there."""
-        if not flow.apart or self.site.link is None or self.host[flow.source] == self.host[flow.target]:
+        if not flow.apart or self.cluster.link is None or self.host[flow.source] == self.host[flow.target]:
             return 0.0
         rows = (queue[0] for (_, _, apart), queue in self.queues.items() if queue and not apart)
         ahead = sum(one.left for one in rows if one.away and self._leaves(one, self.host[flow.source]))
-        return min(self.site.queue, ahead) / self.site.link
+        return min(self.cluster.queue, ahead) / self.cluster.link
 
     def _leaves(self, flow: Flow, host: int) -> bool:
         return self.host[flow.source] == host != self.host[flow.target]
@@ -162,7 +162,7 @@ class _Play:
         """Let time pass until the next event ends or begins."""
         sources, targets = np.array([f.source for f in going], int), np.array([f.target for f in going], int)
         speed = self._on_links(sources, targets)
-        busy = np.where(self.computing > 0, float(self.site.threads), 0.0)
+        busy = np.where(self.computing > 0, float(self.cluster.threads), 0.0)
         moving = self.gauge.per_byte * (
             np.bincount(sources, speed, self.size) + np.bincount(targets, speed, self.size)
         )  # cores that the bytes of each worker ask for; one thread moves them
@@ -170,7 +170,7 @@ class _Play:
         asked = np.stack([busy, np.where(self.aside > 0, 1.0, np.minimum(moving, 1.0))])
         for machine in np.unique(self.machine):
             here = self.machine == machine
-            given[:, here] = fair(asked[:, here].ravel(), self.site.cores).reshape(2, -1)
+            given[:, here] = fair(asked[:, here].ravel(), self.cluster.cores).reshape(2, -1)
         pace = np.divide(given[0], busy, out=np.zeros(self.size), where=busy > 0)
         carried = np.minimum(1.0, np.divide(given[1], moving, out=np.ones(self.size), where=moving > 0))
         helping = np.maximum(1e-3, given[1] - moving * carried)  # what moving bytes leaves for the work aside
@@ -191,11 +191,11 @@ class _Play:
     def _on_links(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the bytes per second of every message, if cores were free."""
         speed = np.full(len(sources), self.gauge.bandwidth)
-        if self.site.link is not None:
+        if self.cluster.link is not None:
             out, into = self.host[sources], self.host[targets]
             crosses, hosts = out != into, int(self.host.max()) + 1
             leaving = np.bincount(out[crosses], minlength=hosts)
             arriving = np.bincount(into[crosses], minlength=hosts)
-            shared = self.site.link / np.maximum(1, np.maximum(leaving[out], arriving[into]))
+            shared = self.cluster.link / np.maximum(1, np.maximum(leaving[out], arriving[into]))
             speed = np.where(crosses, np.minimum(speed, shared), speed)
         return speed

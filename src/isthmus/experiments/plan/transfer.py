@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.experiments.plan.replay import Site
+from isthmus.experiments.plan.replay import Cluster
 from isthmus.experiments.plan.trace import Post, Trace
 
 
-def busiest(steps: Sequence[Sequence[Trace]], site: Site, loopback: float) -> float:
+def busiest(steps: Sequence[Sequence[Trace]], cluster: Cluster, loopback: float) -> float:
     """Return the seconds per step of the busiest direction of a host's link; without links, of the busiest worker.
 
     ``steps[w]`` are the traced steps of worker w; `loopback` is the rate in bytes per second where there are no links.
@@ -22,7 +22,7 @@ def busiest(steps: Sequence[Sequence[Trace]], site: Site, loopback: float) -> fl
             if isinstance(event, Post):
                 crossing[source] += event.sizes
     np.fill_diagonal(crossing, 0)
-    ends, rate = (range(workers), loopback) if site.link is None else (site.host, site.link)
+    ends, rate = (range(workers), loopback) if cluster.link is None else (cluster.host, cluster.link)
     belongs = np.equal.outer(np.unique(ends), np.array(ends)).astype(float)  # [hosts, workers]
     between = belongs @ crossing @ belongs.T
     np.fill_diagonal(between, 0)
