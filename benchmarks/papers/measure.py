@@ -16,7 +16,7 @@ from isthmus import recipes
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import WorkerError
-from isthmus.experiments.compare import Plan, compare
+from isthmus.experiments.compare import CompareRequest, compare
 from isthmus.graph import load
 from isthmus.partition import Book, is_parts_folder, partition
 from isthmus.recipes.parse import Entry, read_entries
@@ -116,7 +116,7 @@ def linked(
     """Figures of each entry, by label; those that failed are missing, and `tell` has said why."""
     config = replace(config, eval_every=config.steps)
     narrow = None if rate is None else written(rate)
-    plan = Plan(entries, config, seeds=1, workers=book.num_parts, link=narrow, threads=1)
+    plan = CompareRequest(entries, config, seeds=1, workers=book.num_parts, link=narrow, threads=1)
     compare(plan, str(book.folder), folder, None, tell=tell)
     runs = {one.label: run for one in read_comparison(folder).contenders for run in one.runs.values()}
     return {label: _times(run.folder) | _noted(run.summary or {}) for label, run in runs.items()}

@@ -58,5 +58,5 @@ def test_a_model_that_begins_differently_on_each_worker(tmp_path):
         model = ModelConfig(hidden=8).build(10, 4, seed=transport.rank)
         train(book, TrainConfig(steps=2), transport, model=model)
 
-    with pytest.raises(InputError, match="draw the first weights by torch's own generator"):
+    with pytest.raises(InputError, match="its weights drawn by torch's own generator"):
         Hub(2).run(work)

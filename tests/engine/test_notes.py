@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -37,7 +38,8 @@ def book(tmp_path_factory):
 def said(book, make=lambda: None):
     notes = []
     asked = TrainConfig(steps=2, eval_every=1)
-    Hub(2).run(lambda transport: train(book, asked, transport, model=make(), note=notes.append))
+    model = make()
+    Hub(2).run(lambda transport: train(book, asked, transport, model=copy.deepcopy(model), note=notes.append))
     return notes
 
 

@@ -25,7 +25,6 @@ from graph.small import fields as ring
 from graphs import cut
 from hypothesis import given
 from hypothesis import strategies as st
-from isthmus.recipes.given import given as pairs_given
 from rich.console import Console
 
 from isthmus import recipes
@@ -38,6 +37,7 @@ from isthmus.files import read_as, sealed, sha256
 from isthmus.graph import load, save_graph
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book, describe, own_part
+from isthmus.recipes.parse import read_options
 from isthmus.report import overview, read_runs, write
 
 SMALL = TrainConfig(model=ModelConfig(model="sage", hidden=4), steps=2, eval_every=1)
@@ -186,7 +186,7 @@ def test_configs(data):
         recipes.find(config.recipe).policy(config.options)
     with survives():
         text = draw(st.one_of(st.text(max_size=12), st.sampled_from(["rate=NaN", "bits=1e999", "staleness=-Infinity"])))
-        recipes.RECIPES[name].policy(recipes.RECIPES[name].settings(pairs_given([text])))
+        recipes.RECIPES[name].policy(recipes.RECIPES[name].settings(read_options([text])))
     with survives():
         given_name = draw(st.sampled_from(sorted(recipes.RECIPES[name].options) or ["none"]))
         recipes.RECIPES[name].policy({given_name: draw(ODD_JSON)})

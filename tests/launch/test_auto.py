@@ -90,10 +90,10 @@ def test_measuring_with_a_model_of_ones_own_on_sparse_features(tmp_path):
 
 def test_what_is_read_in_the_last_layer_goes_by_the_rate_unless_it_is_given():
     isthmus = recipes.find("isthmus")
-    assert isthmus.policy({}).thin.rate == 0.1
-    assert isthmus.policy({"rate": 0.3}).thin.rate == 0.3
-    assert isthmus.policy({"rate": 0.3, "last_rate": 0.5}).thin.rate == 0.5
-    assert isthmus.policy({"rate": 0.3, "sampler": "coupled"}).thin is None
-    assert isthmus.policy(choose(Measured(1.0, 0.05, 0.1))).thin is None
+    assert isthmus.policy({}).last_layer.rate == 0.1
+    assert isthmus.policy({"rate": 0.3}).last_layer.rate == 0.3
+    assert isthmus.policy({"rate": 0.3, "last_rate": 0.5}).last_layer.rate == 0.5
+    assert isthmus.policy({"rate": 0.3, "sampler": "coupled"}).last_layer is None
+    assert isthmus.policy(choose(Measured(1.0, 0.05, 0.1))).last_layer is None
     with pytest.raises(InputError, match="coupled draws inner neighbours in every layer: last_rate is not for it"):
         isthmus.policy({"sampler": "coupled", "last_rate": 0.5})

@@ -14,6 +14,7 @@ from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.launch import supervise
 from isthmus.launch.display import Display
+from isthmus.launch.job import Job
 from isthmus.launch.throughput import WINDOW, Throughput, clock
 from isthmus.nn import ModelConfig
 
@@ -105,5 +106,5 @@ def test_in_notebooks_workers_do_not_speak_in_red(monkeypatch, notebook, errors)
     given: dict = {}
     monkeypatch.setattr(supervise, "in_notebook", lambda: notebook)
     monkeypatch.setattr(subprocess, "Popen", lambda command, **how: given.update(how))
-    supervise.spawn({})
+    supervise.spawn({"ISTHMUS_JOB": Job("train", "parts", TrainConfig()).to_json()})
     assert given["stderr"] == errors

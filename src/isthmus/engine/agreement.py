@@ -29,7 +29,7 @@ REMEDIES = {
     "versions": "install the same versions on every machine",
     "options": "start every worker with the same command",
     "parts": "copy the same parts folder to every machine",
-    "weights": "let every worker build the same model from the same code",
+    "weights": "let every worker build the same model from the same code, its weights drawn by torch's own generator",
 }
 
 

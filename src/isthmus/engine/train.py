@@ -20,7 +20,6 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
-from isthmus.engine.drift import check_alike
 from isthmus.engine.notes import ignored_weights
 from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.record import (
@@ -45,7 +44,6 @@ from isthmus.tasks.node_classes import check_metric, default_metric
 
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
-ALIKE = "draw the first weights by torch's own generator, which has the same seed on all workers"
 
 
 class Hooks(TypedDict, total=False):
@@ -129,7 +127,6 @@ class _TrainingRun:
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
     def begin(self, resume: bool) -> None:
-        check_alike(self.model, self.transport, ALIKE)
         if resume:
             self.restore()
         if self.record.folder is not None:
