@@ -99,3 +99,9 @@ def test_reading_never_draws(tmp_path):
     counts, nothing = Hub(2, timeout=20).run(work)
     assert len(set(counts)) > 1
     assert nothing == []
+
+
+def test_checkpoints_of_before_the_redesign_are_refused(tmp_path):
+    graph = graph_of(cut(community_graph(), 1, "random", tmp_path), Hub(1).transport(0))
+    with pytest.raises(InputError, match="of another version of isthmus: resume with that version"):
+        graph.runtime.restore({"wires.0.forward.policy.first": torch.zeros(1)})

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from isthmus.comm import FORWARD, SCATTER, Stages, Transport
+from isthmus.errors import InputError
 from isthmus.features import FixedRows
 from isthmus.kernels import SparseMatrix
 from isthmus.kernels.linear import in_bf16, linear
@@ -168,6 +169,10 @@ class Runtime:
         pieces: dict[str, dict[str, Tensor]] = {"schedule": {}, "channels": {}, "features": {}}
         for name, tensor in state.items():
             piece, rest = name.split(".", 1)
+            if piece not in pieces:
+                raise InputError(
+                    f"the checkpoint holds {name}, of another version of isthmus: resume with that version"
+                )
             pieces[piece][rest] = tensor
         self.schedule.restore(pieces["schedule"])
         self.channels.restore(pieces["channels"], self.needed.links_at)
