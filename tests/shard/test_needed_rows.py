@@ -25,10 +25,10 @@ def test_only_what_is_read_crosses(name):
 
     def work(context):
         rows, row_norms = read_rows(context), aggregation(context).row_norms
-        near, found = NeededRows(context, rows, drawn=name != "whole"), []
+        needed, found = NeededRows(context, rows, drawn=name != "whole"), []
         for step in range(STEPS):
             edges = context.whole if name == "whole" else SAMPLERS[name].draw(context, step, row_norms)
-            towards = RowSubset(edges, rows, True, near=near)
+            towards = RowSubset(edges, rows, True, needed=needed)
             full = propagation(edges, "gcn", 48)[rows]
             assert torch.allclose(propagation(towards, "gcn", 48), full, rtol=0, atol=1e-12)
             assert towards.num_halo <= edges.num_halo
@@ -48,8 +48,8 @@ def test_only_what_is_read_crosses(name):
 
 def test_others_cross_too_where_they_are_asked_for():
     def work(context):
-        near = NeededRows(context, read_rows(context), drawn=False, others=True)
-        return near.links.mirror_counts == context.whole.links.mirror_counts and bool(near.halo.all())
+        needed = NeededRows(context, read_rows(context), drawn=False, others=True)
+        return needed.links.mirror_counts == context.whole.links.mirror_counts and bool(needed.halo.all())
 
     assert all(on_workers(small_graph(), WORKERS, work))
 
@@ -57,10 +57,10 @@ def test_others_cross_too_where_they_are_asked_for():
 def test_sources_are_all_rows_that_anybody_reads():
     def work(context):
         rows = read_rows(context)
-        near = NeededRows(context, rows, drawn=False)
-        sources, whole = near.sources(context.whole, None), context.whole
-        assert near.sources(whole, None) is sources  # made once
-        wanted = set(rows.tolist()) | {int(row) for sent in near.links.send_rows for row in sent}
+        needed = NeededRows(context, rows, drawn=False)
+        sources, whole = needed.sources(context.whole, None), context.whole
+        assert needed.sources(whole, None) is sources  # made once
+        wanted = set(rows.tolist()) | {int(row) for sent in needed.links.send_rows for row in sent}
         for row in rows.tolist():
             wanted |= set(whole.inner.indices[whole.inner.indptr[row] : whole.inner.indptr[row + 1]].tolist())
         return wanted <= set(sources.tolist())

@@ -11,7 +11,7 @@ from isthmus.comm.channel.state import restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.shard import Shard
 
-EXACT, POLICY, NEEDED, FEATURES = "exact", "policy", "near", "features"
+EXACT, POLICY, NEEDED, FEATURES = "exact", "policy", "needed", "features"
 """The uses of a site: an exact exchange, the policy's, the policy's for needed rows alone, that of fixed features."""
 
 
@@ -22,7 +22,7 @@ class Channels:
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers()
         self.made: dict[tuple[ChannelId, str], Channel] = {}
-        self.near = whole.links  # all rows that can cross at a site which computes only needed rows
+        self.needed_links = whole.links  # all rows that can cross at a site which computes only needed rows
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
@@ -46,7 +46,7 @@ class Channels:
     def _channel(self, channel: ChannelId, use: str, stages: Stages) -> Channel:
         key = (channel, use)
         if key not in self.made:
-            whole = self.near if use == NEEDED else self.whole.links
+            whole = self.needed_links if use == NEEDED else self.whole.links
             about = (self.transport, stages, whole, channel, self.seed, self.buffers)
             self.made[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
         return self.made[key]

@@ -40,7 +40,7 @@ class Crossing:
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         if only is not None:
             shard = run.needed.towards(only, shard, shard.norm(norm, sums).add_self)
-        crossing = Crossing(run, shard, site, exact, run.needed.is_near(only))
+        crossing = Crossing(run, shard, site, exact, run.needed.is_needed(only))
         crossing._norm = shard.norm(norm, sums)
         return crossing
 

@@ -39,62 +39,62 @@ class Needed:
 
     def begin(self, step: int, as_declared: bool) -> None:
         """Begin a pass in which all results are read or, with ``as_declared``, only the declared ones."""
-        self.step, self.near = step, self.declared if as_declared else None
+        self.step, self.current = step, self.declared if as_declared else None
         self._thin: Pattern | None = None
         self._of_step: deque[RowSubset] = deque(maxlen=_MADE)
 
     @property
     def rows(self) -> Tensor | None:
         """The rows that are read, int64; None: all."""
-        return None if self.near is None else self.near.rows
+        return None if self.current is None else self.current.rows
 
-    def is_near(self, only: Tensor | None) -> bool:
+    def is_needed(self, only: Tensor | None) -> bool:
         """Return whether ``only`` is the rows that are read."""
         return only is not None and only is self.rows
 
-    def links_at(self, step: int, near: bool) -> Links:
-        """Return the links of a step's graph; with ``near``, of a site that computes only the needed rows."""
+    def links_at(self, step: int, needed: bool) -> Links:
+        """Return the links of a step's graph; with ``needed``, of a site that computes only the needed rows."""
         edges = self.schedule.at(step)
-        return self.declared.links_of(edges) if near and self.declared is not None else edges.links
+        return self.declared.links_of(edges) if needed and self.declared is not None else edges.links
 
     def sources(self, edges: Shard, thinned: bool) -> Tensor | None:
         """Return the inner rows (int64) from which the needed rows are computed, here or elsewhere; None: nearly all.
 
         They follow from the edges of a graph or, ``thinned``, from those that `towards` gives.
         """
-        if self.near is None or self.schedule.recording:  # norms are recorded for all rows
+        if self.current is None or self.schedule.recording:  # norms are recorded for all rows
             return None
         drawn = self._thinned(edges) if thinned else None
-        sources = self.near.sources(edges, None if drawn is None else drawn.csr)
+        sources = self.current.sources(edges, None if drawn is None else drawn.csr)
         return sources if len(sources) <= FEW * self.whole.num_inner else None
 
     def parts(self, only: Tensor | None, edges: Shard) -> bool:
         """Return whether to build a row subset of the edges: for rows that the loss reads, or if steps can share it."""
-        return only is None or self.is_near(only) or edges.inner is self.whole.inner
+        return only is None or self.is_needed(only) or edges.inner is self.whole.inner
 
     def towards(self, rows: Tensor, edges: Shard, with_self: bool, all_halo: bool = False) -> RowSubset:
         """Return the edges that lead to the given rows; those of the whole graph are kept, others last for this step.
 
         For the rows that the loss reads, halo rows that they do not read are left out, unless ``all_halo``.
         """
-        near, drawn = self.near if self.is_near(rows) and not all_halo else None, self._thinned(edges)
-        thinned = None if near is None else drawn
+        needed, drawn = self.current if self.is_needed(rows) and not all_halo else None, self._thinned(edges)
+        thinned = None if needed is None else drawn
         made = self._of_whole if edges is self.whole else self._of_step
         for one in made:
-            if one.is_of(edges, rows, with_self, near, thinned):
+            if one.is_of(edges, rows, with_self, needed, thinned):
                 return one
         shared = drawn is None and edges is not self.whole and edges.inner is self.whole.inner
         like = self.towards(rows, self.whole, with_self, all_halo) if shared else None
-        made.append(RowSubset(edges, rows, with_self, like, near, thinned))
+        made.append(RowSubset(edges, rows, with_self, like, needed, thinned))
         return made[-1]
 
     def _thinned(self, edges: Shard) -> Pattern | None:
         """Return the inner edges to the needed rows as drawn for this step; None: those of its graph."""
-        near, rule = self.near, self.policy.last_layer
-        if near is None or rule is None or not self._few or edges.inner is not self.whole.inner:
+        needed, rule = self.current, self.policy.last_layer
+        if needed is None or rule is None or not self._few or edges.inner is not self.whole.inner:
             return None
         if self._thin is None:
             context, begun = self.schedule.context, time.perf_counter()
-            self._thin = rule.draw(context, near.inner, near.rows, self.step, self.schedule.row_norms(self.step))
+            self._thin = rule.draw(context, needed.inner, needed.rows, self.step, self.schedule.row_norms(self.step))
             context.transport.ledger.sample_seconds += time.perf_counter() - begun
         return self._thin

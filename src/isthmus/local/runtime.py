@@ -121,7 +121,7 @@ class Runtime:
         Every worker does so at the same time, and once.
         """
         if self.savings.read_rows:
-            self.channels.near = self.needed.declare(rows, share)
+            self.channels.needed_links = self.needed.declare(rows, share)
 
     @property
     def keeps_sparse(self) -> bool:

@@ -47,16 +47,16 @@ class NeededRows:
         links = edges.links
         if links.send_positions is None or links.mirror_positions is None:
             return self.links
-        if edges.near_links is None:
-            halo = [near[at.long()] for near, at in zip(self._halo_by_owner, links.mirror_positions, strict=True)]
-            sent = [near[at.long()] for near, at in zip(self._sent, links.send_positions, strict=True)]
-            edges.near_links = Links(
+        if edges.needed_links is None:
+            halo = [needed[at.long()] for needed, at in zip(self._halo_by_owner, links.mirror_positions, strict=True)]
+            sent = [needed[at.long()] for needed, at in zip(self._sent, links.send_positions, strict=True)]
+            edges.needed_links = Links(
                 [rows[kept] for rows, kept in zip(links.send_rows, sent, strict=True)],
                 [int(kept.sum()) for kept in halo],
                 [places[kept] for places, kept in zip(links.send_positions, sent, strict=True)],
                 [places[kept] for places, kept in zip(links.mirror_positions, halo, strict=True)],
             )
-        return edges.near_links
+        return edges.needed_links
 
     def halo_of(self, edges: Shard) -> Tensor:
         """Return which of a graph's halo rows are read, bool [its h]."""

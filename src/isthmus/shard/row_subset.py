@@ -18,7 +18,7 @@ from isthmus.shard.shard import Shard
 class RowSubset(Shard):
     """The m of an aggregation's n rows that are needed: m × n inner edges, m × h halo edges, the same links.
 
-    Self loops are ordinary edges here, since row r of the result is not row r of the input. With ``near``, halo nodes
+    Self loops are ordinary edges here, since row r of the result is not row r of the input. With ``needed``, halo nodes
     that none of the rows reads are left out and do not cross.
     """
 
@@ -28,7 +28,7 @@ class RowSubset(Shard):
         rows: Tensor,
         with_self: bool,
         like: RowSubset | None = None,
-        near: NeededRows | None = None,
+        needed: NeededRows | None = None,
         thinned: Pattern | None = None,
     ):
         """Take the edges to ``rows`` (int64 [m]).
@@ -41,12 +41,12 @@ class RowSubset(Shard):
         else:
             inner = _looped(thinned or _taken(edges.inner, edges.inner_weight, rows), rows if with_self else None)
         halo = _taken(edges.halo, edges.halo_weight, rows)
-        self.rows, self._of, self._about = rows, edges, (with_self, near, thinned)
-        self._kept = None if near is None else near.halo_of(edges)
+        self.rows, self._of, self._about = rows, edges, (with_self, needed, thinned)
+        self._kept = None if needed is None else needed.halo_of(edges)
         super().__init__(
             inner=inner.csr,
             halo=halo.csr if self._kept is None else _renumbered(halo.csr, self._kept),
-            links=edges.links if near is None else near.links_of(edges),
+            links=edges.links if needed is None else needed.links_of(edges),
             nodes=edges.all_nodes if self._kept is None else edges.all_nodes.with_halo(self._kept),
             symmetric=False,
         )
@@ -60,7 +60,7 @@ class RowSubset(Shard):
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
 
     def is_of(self, edges: Shard, rows: Tensor, *about: object) -> bool:
-        """Return whether it was made from exactly these objects (``about``: `with_self`, `near`, `thinned`)."""
+        """Return whether it was made from exactly these objects (``about``: `with_self`, `needed`, `thinned`)."""
         return edges is self._of and rows is self.rows and all(a is b for a, b in zip(about, self._about, strict=True))
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:

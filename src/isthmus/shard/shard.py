@@ -56,7 +56,9 @@ class Shard:
         self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
-        self.near_links: Links | None = None  # links of the needed rows only (`NeededRows`), made when first asked for
+        self.needed_links: Links | None = (
+            None  # links of the needed rows only (`NeededRows`), made when first asked for
+        )
 
     @property
     def num_inner(self) -> int:
