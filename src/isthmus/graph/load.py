@@ -1,4 +1,4 @@
-"""One door for every kind of input: ``load(source) → Graph``."""
+"""Read a graph from any supported kind of input: ``load(source) → Graph``."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def _read_path(path: Path) -> RawGraph:
 
 
 def data_roots() -> list[Path]:
-    """Where named datasets are kept: $ISTHMUS_DATA or ~/.cache/isthmus.
+    """Return the folders of named datasets: $ISTHMUS_DATA or ~/.cache/isthmus.
 
-    Never the working folder, OGB's own habit: PyG and OGB unpickle what lies in their caches, so whoever wrote files
-    of the working folder could run code here.
+    Never the working folder, which is OGB's default: PyG and OGB unpickle the files in their caches, so anyone who can
+    write to the working folder could run code here.
     """
     home = os.environ.get("ISTHMUS_DATA")
     return [Path(home) if home else Path.home() / ".cache" / "isthmus"]
