@@ -1,6 +1,6 @@
-"""Checks of a part once, when it is loaded: every array has its type and shape, every index leads somewhere.
+"""Check a part once, when it is loaded: every array has its type and shape, every index is in range.
 
-Kernels follow indices without looking, and the checksums of a folder that somebody made fit whatever he wrote into it.
+Kernels use indices unchecked, and checksums do not help against a folder that was made with bad content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REAL = ("float16", "float32", "float64")
 
 
 class Book(Protocol):
-    """A parts folder, as far as its parts are checked against it (`partition.book.Book`)."""
+    """The fields of a `partition.book.Book` against which its parts are checked."""
 
     @property
     def folder(self) -> Path: ...
@@ -60,7 +60,7 @@ Complaint = tuple[str, str] | None  # (array, what is wrong with it)
 
 
 def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Types and shapes."""
+    """Check types and shapes."""
     info = book.parts[index]
     n, h, parts = info.inner, info.halo, book.num_parts
     nnz = arrays["x_indices"].size if "x_indices" in arrays else 0
@@ -94,7 +94,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
 
 
 def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str, int]) -> Complaint:
-    """Types and shapes of what not every graph has."""
+    """Check types and shapes of the arrays that not every graph has."""
     if "halo_rows" in arrays and (arrays["halo_rows"].dtype != np.int32 or len(arrays["halo_rows"]) != h):
         return "halo_rows", f"does not have an int32 for each of {h:,} halo nodes"
     for name, kinds in (("node_type", "iu"), ("ids", "iuU")):
@@ -114,7 +114,7 @@ def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str
 
 
 def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Row starts ascend, indices are in range, and every link has as many rows as the other end reads."""
+    """Check that row starts ascend, indices are in range, and both ends of every link agree on its number of rows."""
     info = book.parts[index]
     n, h = info.inner, info.halo
     for name, end in (
@@ -159,7 +159,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
 
 
 def _rows(book: Book, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Labels are classes, and nodes of a split have one."""
+    """Check that labels are classes, and that the nodes of a split have one."""
     limit, least = (2, 0) if book.multilabel else (book.classes, -1)
     if (place := outlier(arrays["y"], limit, least)) is not None:
         return "y", f"has {arrays['y'].reshape(-1)[place]} in place {place:,}, which is no class"
