@@ -119,7 +119,7 @@ def find_border(graph: Graph, labels: Relabelling, k: int) -> Border:
 
 
 def _rows_of(graph: Graph, labels: Relabelling, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield part k in chunks: number of rows; each edge's row in the chunk, column (global id), position in the graph."""
+    """Yield part k in chunks: number of rows; of each edge, row, column (global id), position in the graph."""
     nodes = labels.old[labels.ranges[k] : labels.ranges[k + 1]]
     for chunk in row_chunks(graph.indptr[nodes + 1] - graph.indptr[nodes]):
         lengths, positions = take_rows(graph.indptr, nodes[chunk])
