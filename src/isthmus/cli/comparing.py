@@ -1,4 +1,4 @@
-"""The command that sets recipes side by side: compare."""
+"""The command compare, which runs several recipes and compares them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REST = ("split", "dtype", "rows_dtype", "method", "undirected", "directed", "thr
 
 
 def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callable], Callable]:
-    """Adds options of another command to one that takes ``**options``: the same words and defaults for both."""
+    """Add options of another command, with its help and defaults, to a command that takes ``**options``."""
 
     def decorate(function: Callable) -> Callable:
         own = inspect.signature(function, eval_str=True)
@@ -84,7 +84,7 @@ def compare(
     if resume and out_folder is None:
         raise InputError("--resume needs the comparison's folder: give --out DIR")
     folder = out_folder or free_folder(Path("comparisons"))
-    # What crosses the links is what is compared: few halo rows matter more than few cut edges.
+    # The traffic on links is compared: few halo rows matter more than few cut edges.
     by = {name: options[name] for name in ("undirected", "directed", "quiet")}
     cut = cutter(source, "metis", "vol", options["method"], **by)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
@@ -99,7 +99,7 @@ def compare(
 
 
 def config_of(options: dict[str, Any]) -> TrainConfig:
-    """The training config of all recipes, out of the options that bear the names of its fields."""
+    """Return the training config of all recipes, made of the options that have the names of its fields."""
     from isthmus.engine import TrainConfig
     from isthmus.nn import ModelConfig
 
@@ -109,7 +109,7 @@ def config_of(options: dict[str, Any]) -> TrainConfig:
 
 
 def _tables(comparison: Comparison) -> Group:
-    """What the recipes achieve and what they cost: two tables that fit a narrow terminal."""
+    """Return what the recipes achieve and what they cost, as two tables that fit a narrow terminal."""
     from isthmus.report.comparison_page import achieved, costs, lead
 
     tables = []

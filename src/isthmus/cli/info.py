@@ -1,4 +1,4 @@
-"""Commands that tell: recipes, report, variance, doctor."""
+"""Commands that only inform: recipes, report, variance, doctor."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def doctor(timeout: Timeout = 300.0, as_json: Json = False) -> None:
 
 
 def _links_table(meeting: Meeting) -> Table:
-    """The links, the slowest first."""
+    """Return a table of the links, the slowest first."""
     from isthmus.testbed import written
 
     links = sorted(meeting.links, key=lambda link: link.bits_per_second)

@@ -1,4 +1,4 @@
-"""The command that says beforehand what training would cost: plan."""
+"""The command plan, which predicts the cost of training."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def plan(
 
 
 def _parts(source: str, parts: int | None, folder: Path, options: dict[str, Any]) -> Book:
-    """The parts of the source: its own, or cut as `compare` would."""
+    """Return the parts of the source: its own, or cut as `compare` would cut it."""
     from isthmus.api.source import cutter
     from isthmus.partition import Book, is_parts_folder
 
@@ -109,7 +109,7 @@ def _cells(found: Outlooks, one: Outlook) -> list[str]:
 
 
 def _assumptions(found: Outlooks, testbed: bool) -> str:
-    """In one line: what the figures stand on."""
+    """Return the assumptions behind the figures in one line."""
     from isthmus.experiments.plan.memory import written
     from isthmus.testbed import written as rate
 

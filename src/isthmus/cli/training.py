@@ -124,7 +124,7 @@ def verify(
     from isthmus.nn import MODELS, ModelConfig
 
     if model not in MODELS and "hidden" not in typed(ctx, {}):
-        hidden = ModelConfig.hidden  # a model of one's own need not have such an option
+        hidden = ModelConfig.hidden  # a user's model need not have such an option
     config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
 
     result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), workers)
