@@ -15,7 +15,7 @@ from isthmus.launch.job import Job
 
 
 def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
-    """Call ``attempt(job)`` until it succeeds, with at most `job.restarts` restarts in a row without a newer checkpoint.
+    """Call ``attempt(job)`` until it succeeds; give up after `job.restarts` restarts without a newer checkpoint.
 
     Wrong input and code that raised an exception are not tried again, since they would fail again.
     """
