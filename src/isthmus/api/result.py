@@ -22,7 +22,7 @@ class TrainResult:
 
     @property
     def scores(self) -> dict[str, float | None]:
-        """The scores of train, val and test nodes by the weights with the best validation score; None: no such nodes."""
+        """The scores of train, val and test nodes by the weights with the best validation score; None: no such node."""
         return {
             "train": self.summary["train"],
             "val": self.summary["best_val"],

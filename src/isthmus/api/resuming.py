@@ -22,8 +22,8 @@ from isthmus.partition import is_parts_folder
 def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return source and options of training, with those that are not given taken from the run that is resumed.
 
-    ``isthmus train --resume RUN`` gives only the run folder, as the source. Options that are given stay, and are compared
-    with the run's when its checkpoint is read.
+    ``isthmus train --resume RUN`` gives only the run folder, as the source. Options that are given stay, and are
+    compared with the run's when its checkpoint is read.
     """
     options, named = dict(given), "model" in given
     run = _run_folder(source)
