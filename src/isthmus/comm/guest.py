@@ -89,7 +89,7 @@ class RendezvousStore(dist.Store):
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Return when all keys are there; raise a RuntimeError if they are not in time."""
         seconds = self.limit if timeout is None else timeout.total_seconds()
-        # gloo's limit for one worker is the run's for all; `comm.connect`, which knows who is missing, must time out first.
+        # gloo's limit for one worker is the run's for all; `comm.connect` knows who is missing and must time out first.
         deadline = time.monotonic() + PATIENCE * seconds
         while not self.check(keys):
             if time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class RendezvousStore(dist.Store):
         return told
 
     def _receive(self, deadline: float) -> bytes:
-        """Return the next frame; raise a TimeoutError if it is not complete by the deadline, even if it arrives slowly."""
+        """Return the next frame; raise a TimeoutError if it is not complete by the deadline."""
         while (content := self.frames.next()) is None:
             left = deadline - time.monotonic()
             if left <= 0:
