@@ -32,7 +32,7 @@ from isthmus.wording import methods_speak_python
 
 T = TypeVar("T")
 ALIKE = (
-    "update them by worker.step(loss), in the place of loss.backward() and optimizer.step(), "
+    "update them with worker.step(loss), in place of loss.backward() and optimizer.step(), "
     "with the same optimizer on every worker"
 )
 

@@ -46,14 +46,14 @@ def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callab
 def compare(
     source: Source,
     recipes: Annotated[
-        str, typer.Option(help='By commas, each with its own options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
+        str, typer.Option(help='Separated by commas, with their options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
     ] = "vanilla, exact, bns, pipegcn",
     workers: Annotated[
         int | None, of_workers(help="Default: one per part (4 if not yet cut); fewer take several each.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each recipe: seeds 0, 1, …")] = 3,
     link: Link = None,
-    hosts: Annotated[int | None, of_workers(help="With --link: among how many; default: one per worker.")] = None,
+    hosts: Annotated[int | None, of_workers(help="With --link: number of hosts; default: one per worker.")] = None,
     target: Annotated[
         float | None, typer.Option(help="The score to reach; default: 99 % of the best of vanilla.")
     ] = None,

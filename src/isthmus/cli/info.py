@@ -25,7 +25,7 @@ MOST_LINKS = 12  # shown to a person; --json has all of them
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="One of them, to be explained.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The recipe to explain.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the recipes, or explain one: its paper, its options and their defaults.
@@ -83,12 +83,10 @@ def report(
 @app.command()
 def variance(
     folder: Annotated[Path, typer.Argument(help="A parts folder.")],
-    rate: Annotated[
-        float, typer.Option(help="Share that is kept: of edges, or of halo rows by boundary samplers.")
-    ] = 0.1,
+    rate: Annotated[float, typer.Option(help="Share of edges that is kept; boundary samplers: of halo rows.")] = 0.1,
     draws: Annotated[int, typer.Option(help="Graphs drawn by each sampler.")] = 200,
-    width: Annotated[int, typer.Option(help="Of the rows that are aggregated.")] = 64,
-    norm: Annotated[str, typer.Option(help="Of the aggregation: mean, gcn or sum.")] = "mean",
+    width: Annotated[int, typer.Option(help="Width of the rows that are aggregated.")] = 64,
+    norm: Annotated[str, typer.Option(help="The aggregation: mean, gcn or sum.")] = "mean",
     features: Annotated[
         str, typer.Option(help="own: the graph's, projected, through relu; random: of log-normal lengths.")
     ] = "own",

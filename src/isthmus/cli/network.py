@@ -24,7 +24,7 @@ def bed(
     command: Annotated[list[str] | None, typer.Argument(help="Run on every host; default: wait for Ctrl-C.")] = None,
     hosts: Annotated[int, of_workers(help="How many.")] = 2,
     link: Link = "1gbit",
-    workers_per_host: Annotated[int, of_workers(help="Times that the command runs on each host.")] = 1,
+    workers_per_host: Annotated[int, of_workers(help="How often the command runs on each host.")] = 1,
     sweep: Annotated[bool, typer.Option("--sweep", help="Only remove what killed testbeds have left.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -39,7 +39,7 @@ Seed = Annotated[int, of_the_rest(help="Of every random draw.")]
 Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
 Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
 Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]
-Threads = Annotated[int | None, of_workers(help="Per worker; default: this machine's cores shared out.")]
+Threads = Annotated[int | None, of_workers(help="Per worker; default: an equal share of this machine's cores.")]
 
 
 def typed(ctx: typer.Context, names: Mapping[str, str]) -> dict[str, Any]:

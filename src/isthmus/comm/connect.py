@@ -40,7 +40,7 @@ def connect(
             store.delete_key(f"{_TRYING}/{rank}")  # so that the others name this worker as missing
         why = str(answer[0]).splitlines()[0][:200]
         raise WorkerError(
-            f"{who} met the others, but cannot connect to them ({why}): see that none has ended, and {_INTERFACE}"
+            f"{who} met the others, but cannot connect to them ({why}): check that none has ended, and {_INTERFACE}"
         ) from answer[0]
     absent = signed(store, _DONE, rank, size, deadline) if answer else _unconnected(rank, size, store)
     if absent or not answer:

@@ -58,7 +58,7 @@ class RendezvousStore(dist.Store):
         content = self._receive(deadline)
         if content == REFUSED:
             raise InputError(
-                f"worker {rank} was not let in at the meeting point, whose run secret is another: give every worker "
+                f"the meeting point refused worker {rank}, since its run secret differs: give every worker "
                 f"the same {SECRET} or {SECRET_FILE}"
             )
         answer = content[TAG:]
@@ -67,8 +67,8 @@ class RendezvousStore(dist.Store):
         _check_quarrel(told)
         if "taken" in told:
             raise WorkerError(
-                f"there is already a worker {rank}, at {told['taken']}: is this one started twice, or has another the "
-                "same RANK?"
+                f"there is already a worker {rank}, at {told['taken']}: was this one started twice, or does another "
+                "have the same RANK?"
             )
         return Seal(key, theirs, mine, server=False)
 

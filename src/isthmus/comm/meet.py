@@ -148,7 +148,7 @@ def _still_there() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise WorkerError(
-            "the meeting place is gone: worker 0, or who started it, has ended; its own last lines say why"
+            "the meeting point is gone: worker 0, or the process that started it, has ended; its own last lines say why"
         ) from error
 
 

@@ -97,7 +97,7 @@ def newest(run: Path, note: Callable[[str], None]) -> int:
         wrong = damage(_folder(run, step))
         if not wrong:
             return step
-        note(f"{_folder(run, step)} is damaged ({wrong}) and passed over")
+        note(f"{_folder(run, step)} is damaged ({wrong}) and skipped")
     raise InputError(f"every checkpoint of {run} is damaged (the first: {wrong}): start again with another --out")
 
 
@@ -113,7 +113,7 @@ def damage(folder: Path) -> str:
         altered = [name for name, said in sums.items() if sha256(folder / name) != said]
     except (InputError, OSError) as error:
         return str(error)
-    return "" if not altered else f"{altered[0]} is not as it was written"
+    return "" if not altered else f"{altered[0]} has changed since it was written"
 
 
 def restore(
@@ -125,8 +125,8 @@ def restore(
         cut_anew = any(change.startswith("parts was") for change in changed)
         hint = " (a graph is cut anew for each number of workers: cut it once, and give its parts)" if cut_anew else ""
         raise InputError(
-            f"{run} was begun otherwise: {', '.join(changed)}{hint}: resume with the same options, or start another "
-            "run in another folder"
+            f"{run} was started with other options: {', '.join(changed)}{hint}: resume with the same options, or start "
+            "another run in another folder"
         )
     with fitting(_folder(run, step)):
         model.load_state_dict(weights)

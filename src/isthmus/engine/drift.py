@@ -26,7 +26,9 @@ def check_alike(model: nn.Module, transport: Transport, remedy: str) -> None:
     apart = (digests - digests[0]).abs().amax(1) / length
     worst = int(apart.argmax())
     if apart[worst] > LIMIT:
-        raise InputError(f"worker {worst} has other weights than worker 0 (by {float(apart[worst]):.1%}): {remedy}")
+        raise InputError(
+            f"the weights of worker {worst} differ from those of worker 0 (by {float(apart[worst]):.1%}): {remedy}"
+        )
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ def read_nodes(path: Path, book: Book) -> np.ndarray:
     if not len(names):
         raise InputError(f"{path} names no node: give at least one id, or leave --nodes out for all")
     if book.has_ids:
-        nodes, there = _look_up(names, book), f"which is no id of {book.name}"
+        nodes, there = _look_up(names, book), f"which is not an id of {book.name}"
     else:
         nodes = np.where((names >= 0) & (names < book.nodes), names, -1)
         there = f"but the nodes are 0 to {book.nodes - 1}"

@@ -71,11 +71,13 @@ class PredictConfig:
     def __post_init__(self) -> None:
         if Path(self.out).suffix not in SUFFIXES:
             raise InputError(
-                f"{self.out} does not say which format: end --out in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+                f"{self.out} has no known format: let --out end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
             )
         unknown = [name for name in self.what if name not in WHAT]
         if unknown or not self.what:
-            raise InputError(f"cannot say {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}")
+            raise InputError(
+                f"cannot predict {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}"
+            )
         object.__setattr__(self, "what", tuple(dict.fromkeys(self.what)))
 
     @property
@@ -150,7 +152,7 @@ def predict(
 def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:
     """Return the convolution whose input is the embedding."""
     if not isinstance(model, Model):
-        raise InputError("where a model of one's own has its embedding is not known: leave embedding out of --what")
+        raise InputError("the embedding of your own model is not known: leave embedding out of --what")
     if len(model.convs) == 1:
         raise InputError(f"the one convolution of {asked.run} reads the features: leave embedding out of --what")
     return model.convs[-1]

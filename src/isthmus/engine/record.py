@@ -79,7 +79,7 @@ def _keep_until(file: Path, step: int | None) -> None:
             except InputError:
                 break  # a line cut short by the end of the earlier run
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-                raise InputError(f"{file} has a line without a step: mend it or take it out, or remove the file")
+                raise InputError(f"{file} has a line without a step: correct it or take it out, or remove the file")
             if entry["step"] <= step:
                 kept.append(line)
     write_whole(file, "".join(line + "\n" for line in kept))

@@ -82,8 +82,8 @@ class SavedRun:
             made_by = own_model(shape.model)
             if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
                 raise InputError(
-                    f"{shape.model}, which {self.folder} names, is no subclass of nn.Module: if it is a function that "
-                    f"makes one, name it yourself with --model {shape.model}"
+                    f"{shape.model}, which {self.folder} names, is not a subclass of nn.Module: if it is a function "
+                    f"that makes one, name it yourself with --model {shape.model}"
                 )
         return shape
 

@@ -56,7 +56,7 @@ def check_writable(folder: Path) -> None:
     """Refuse a folder that cannot be written to or made."""
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")
+        raise InputError(f"cannot write {folder}: {above} is not a writable folder; give another --out")
 
 
 def check_target(out: Path, *, replace: bool, ours: Callable[[Path], bool], what: str) -> None:
@@ -111,8 +111,8 @@ def writing(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(
-            f"cannot write {path} ({reason}): make room or mend the permissions, then --resume goes on from the last "
-            "checkpoint; or give another --out"
+            f"cannot write {path} ({reason}): free some space or correct the permissions, then --resume goes on from "
+            "the last checkpoint; or give another --out"
         ) from error
 
 

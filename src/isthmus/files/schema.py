@@ -77,7 +77,7 @@ def _plain(value: Any, kind: type, name: str, make: bool) -> Any:
     if not fits or (kind is int and isinstance(value, bool)):
         raise _Wrong(name, f"is {_shown(value)}, not {WORDS.get(kind, kind.__name__)}")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= MOST:
-        raise _Wrong(name, "is a number that no 64 bits hold")
+        raise _Wrong(name, "is a number that does not fit into 64 bits")
     if make and isinstance(value, str) and not _is_unicode(value):
         raise _Wrong(name, "is text that cannot be written")
     return Path(value) if kind is Path else value

@@ -20,7 +20,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 def check_seal(content: dict[str, Any], path: Path, remedy: str) -> None:
     """Refuse content that differs from what was sealed; files of older versions have no seal and pass."""
     if KEY in content and content[KEY] != _digest({key: value for key, value in content.items() if key != KEY}):
-        raise InputError(f"{path} is not as it was written (its sha256 is another): {remedy}")
+        raise InputError(f"{path} has changed since it was written (its sha256 differs): {remedy}")
 
 
 def _digest(content: dict[str, Any]) -> str:

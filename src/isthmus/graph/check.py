@@ -63,7 +63,7 @@ def _sparse_rows(x: SparseRows) -> SparseRows:
     nnz = x.data.size
     indptr, indices = _integers(x.indptr, "x_indptr"), _integers(x.indices, "x_indices")
     if not 0 <= x.width < 2**31:
-        raise InputError(f"x has {x.width:,} columns: correct x_shape; there may be 2³¹ − 1")
+        raise InputError(f"x has {x.width:,} columns: correct x_shape; at most 2³¹ − 1 are possible")
     if not ascends(indptr.astype(np.int64, copy=False), nnz):
         raise InputError(f"x_indptr does not ascend from 0 to the {nnz:,} values of x_data: save x as CSR again")
     if indices.shape != (nnz,) or x.data.ndim != 1:
@@ -92,7 +92,7 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
         raise InputError(f"y has unknown dtype {y.dtype}: give integers, −1 for unlabelled")
     if num_classes is not None and num_classes > most_classes(n):
         raise InputError(
-            f"num_classes is {num_classes:,} for {n:,} nodes: correct it; there may be {most_classes(n):,}"
+            f"num_classes is {num_classes:,} for {n:,} nodes: correct it; at most {most_classes(n):,} are possible"
         )
     if y.ndim == 2:
         return _label_sets(y, num_classes)

@@ -154,7 +154,7 @@ def _about(folder: Path) -> About:
     content = read_json(path, _AGAIN)
     about = read_as(About, content, str(path), _AGAIN)
     if about.format != FORMAT or not about.checked:
-        raise InputError(f"{path} is not that of a checked graph: {_AGAIN}")
+        raise InputError(f"{path} does not describe a checked graph: {_AGAIN}")
     if about.version > VERSION:
         raise InputError(f"{folder} has format version {about.version}, newer than {VERSION}: update isthmus")
     check_seal(content, path, _AGAIN)

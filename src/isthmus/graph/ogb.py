@@ -58,7 +58,9 @@ def _text(raw: Path) -> dict[str, Any]:
             raise InputError(f"{raw} has no {needed}.csv.gz: unpack the dataset again")
     edge, counts = (read_matrix(raw / f"{name}.csv.gz", np.int64) for name in ("edge", "num-node-list"))
     if edge.shape[1] != 2 or not counts.size or not 0 < counts[0, 0] < 2**31:
-        raise InputError(f"{raw} has no two ends of every edge, or no number of nodes: unpack the dataset again")
+        raise InputError(
+            f"{raw} does not give two ends for every edge, or no number of nodes: unpack the dataset again"
+        )
     nodes = int(counts[0, 0])
     label = read_matrix(raw / "node-label.csv.gz", np.float32)
     attr = read_matrix(raw / "edge-feat.csv.gz", np.float32) if (raw / "edge-feat.csv.gz").exists() else None

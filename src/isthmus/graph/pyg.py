@@ -104,7 +104,7 @@ def _array(value: Any, name: str, field: str) -> np.ndarray:
         array = value.detach().cpu().resolve_conj().resolve_neg().numpy() if _is_tensor(value) else np.asarray(value)
     except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         why = str(error).partition("\n")[0]
-        raise InputError(f"{name}: {field} is no plain array ({why}): set it to a dense tensor of numbers") from None
+        raise InputError(f"{name}: {field} is not a plain array ({why}): set it to a dense tensor of numbers") from None
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name}: {field} holds {array.dtype}, not numbers: set it to a dense tensor of numbers")
     return array
@@ -124,7 +124,7 @@ def _rows(x: Any, name: str) -> np.ndarray | SparseRows:
     try:
         x = x.to_sparse_coo().coalesce()  # sorted by row
     except (RuntimeError, NotImplementedError):
-        raise InputError(f"{name}: x is a sparse tensor of a kind that is unknown: give x.to_sparse_coo()") from None
+        raise InputError(f"{name}: x is a sparse tensor of an unknown kind: give x.to_sparse_coo()") from None
     if x.sparse_dim() != 2 or x.dense_dim():
         raise InputError(f"{name}: x is sparse of shape {list(x.shape)}, expected [N, F]: give one row per node")
     row, column = _array(x.indices(), name, "x")

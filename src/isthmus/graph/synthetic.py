@@ -43,9 +43,7 @@ def synthetic(spec: str, progress: Progress | None = None) -> Graph:
     if not preset.all_labelled:
         y[~(train | val | test)[:, 0]] = -1
     edges = len(csr.indices)
-    notes = (
-        () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: so few nodes hold no more",)
-    )
+    notes = () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: too few nodes for more",)
     return Graph(csr.indptr, csr.indices, x, y, train, val, test, preset.classes, f"synthetic:{spec}", notes=notes)
 
 

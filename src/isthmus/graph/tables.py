@@ -65,7 +65,7 @@ def read_tables(folder: Path) -> RawGraph:
         nodes.require("label")
     by_word = "split" in nodes.names
     if not by_word and not set(MASKS) <= set(nodes.names):
-        raise InputError(f"{nodes.path} says nothing of splits: add a column split with train, val, test or nothing")
+        raise InputError(f"{nodes.path} says nothing about splits: add a column split with train, val, test or nothing")
     known = {"id", *(label_sets or ["label"]), *(["split"] if by_word else MASKS)}
     features = nodes.others(known, {"id", "label", "split", *MASKS})
     if not features:
@@ -216,12 +216,12 @@ def _positions(ids: np.ndarray, ends: np.ndarray, nodes: Path, edges: Path, colu
     ranked = ids[order]
     twice = np.flatnonzero(ranked[1:] == ranked[:-1])
     if len(twice):
-        raise InputError(f"{nodes}: id {ranked[twice[0]]} stands in two rows: give every node one row")
+        raise InputError(f"{nodes}: id {ranked[twice[0]]} is in two rows: give every node one row")
     place = np.minimum(np.searchsorted(ranked, ends), len(ids) - 1)
     lost = np.flatnonzero(ranked[place] != ends)
     if len(lost):
         where = f"{edges} row {lost[0] + 1}: {column} {ends[lost[0]]}"
-        raise InputError(f"{where} is no id of {nodes.name}: add the node or drop the edge")
+        raise InputError(f"{where} is not an id of {nodes.name}: add the node or drop the edge")
     return order[place]
 
 

@@ -38,7 +38,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
             return _slurm(environ)
     except ValueError as error:
         named = "RANK, WORLD_SIZE, MASTER_PORT or Slurm's variables"
-        raise InputError(f"one of {named} is no number ({error}): unset or correct it") from None
+        raise InputError(f"one of {named} is not a number ({error}): unset or correct it") from None
     return None
 
 

@@ -139,7 +139,7 @@ def _begin(followers: dict[str, Tracker], run: Path, config: TrainConfig) -> Non
                 with suppress(Exception):
                     earlier.end(None)
             first = str(error).strip().partition("\n")[0]
-            raise InputError(f"{name} cannot follow {run} ({first}): mend that, or --track none") from error
+            raise InputError(f"{name} cannot follow {run} ({first}): correct that, or --track none") from error
     run.mkdir(parents=True, exist_ok=True)
     write_json(run / FILE, known)
 

@@ -83,7 +83,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         expected["x"] = (REAL, (n, book.features))
     for name, (dtypes, shape) in expected.items():
         if name not in arrays:
-            return name, f"is missing, and has the shape {list(shape)}"
+            return name, f"is missing; its shape is {list(shape)}"
         if arrays[name].shape != shape:
             return name, f"does not have the {shape[0]:,} rows that the book says, but shape {list(arrays[name].shape)}"
         if str(arrays[name].dtype) not in dtypes:
@@ -109,7 +109,7 @@ def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str
         if attributes.ndim not in (1, 2) or len(attributes) != count or str(attributes.dtype) not in REAL:
             return name, f"does not have a row of numbers for each of {count:,} edges"
         if found[0] is not None and (attributes.dtype, attributes.shape[1:]) != (found[0].dtype, found[0].shape[1:]):
-            return name, "has rows of another form than inner_edge_attr"
+            return name, "has rows of another shape than inner_edge_attr"
     return None
 
 
@@ -142,7 +142,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         return "halo_degree", "has a number below 0"
     sent, read = np.diff(arrays["send_ptr"]), np.diff(arrays["halo_ptr"])
     if sent[index] or read[index]:
-        return "halo_ptr", "has the part read rows of its own"
+        return "halo_ptr", "makes the part read its own rows"
     for other in range(book.num_parts):
         if other == index:
             continue

@@ -44,9 +44,7 @@ def partition(
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in heeded:
-            raise InputError(
-                f"{method} does not heed {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})"
-            )
+            raise InputError(f"{method} does not use {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})")
     cut = CutOptions(seed=asked.seed, **given)
     order = asked.order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, asked.block_nodes)
