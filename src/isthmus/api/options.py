@@ -94,7 +94,7 @@ def signature(function: Callable) -> inspect.Signature:
 
 
 def config_of(options: Mapping[str, Any], recipe: Recipe) -> TrainConfig:
-    """Return the training config made of the options that have the names of its fields; refuse what the recipe does."""
+    """Return the training config made of the options named like its fields; refuse those that the recipe refuses."""
     named = {f.name: options[f.name] for f in fields(TrainConfig) if f.name in options}
     named |= {"model": ModelConfig(**{name: options[name] for name in _SHAPE}), "recipe": recipe.name}
     config = TrainConfig(**named, options=settings(recipe, options["set"]))

@@ -35,7 +35,7 @@ Source = Annotated[
 ]
 Undirected = Annotated[bool, of_cutting("--undirected", help="Add the missing direction of every edge.")]
 Directed = Annotated[bool, of_cutting("--directed", help="Keep one-directional edges as they are.")]
-Seed = Annotated[int, of_the_rest(help="Of every random draw.")]
+Seed = Annotated[int, of_the_rest(help="For every random draw.")]
 Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
 Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
 Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]

@@ -36,7 +36,9 @@ def counting(title: str, transport: Transport) -> Iterator[Callable[[int, int], 
 
 
 class Display:
-    """A display of the metrics of a run, on worker 0 only. On a terminal it shows
+    """A display of the metrics of a run, on worker 0 only.
+
+    On a terminal it shows
 
         flickr@0.1: exact, sage, 3 worker(s)
         ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╺━━━━━━━━━━━ 160/200 0:02 left

@@ -34,7 +34,7 @@ def events(folder: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     def watch(line: dict[str, Any]) -> None:
         nonlocal writer
         with writing(folder):
-            if writer is None:  # invalidates what an earlier attempt wrote of this step and later ones
+            if writer is None:  # START makes TensorBoard discard what an earlier attempt wrote from this step on
                 writer = FileWriter(str(folder))
                 writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), line["step"])
             # All values of a step form one event, since SummaryWriter would take several times as long.
