@@ -1,11 +1,11 @@
-"""Isthmus: graph neural networks trained across machines, over narrow links.
+"""Isthmus trains graph neural networks across machines, over narrow links.
 
 >>> import isthmus
 >>> graph = isthmus.load("mine.npz")                                # or isthmus.from_pyg(data)
 >>> book = isthmus.partition(graph, 4, out="parts")
 >>> result = isthmus.train(book, model="sage", recipe="pipegcn")    # result.scores, result.run, …
 
-For a training loop of one's own: `isthmus.Worker`. All is imported when it is first used.
+For a training loop of your own there is `isthmus.Worker`. Everything is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "partition":  # a room that can be called
+    if name == "partition":  # a package that can be called
         return import_module("isthmus.partition")
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-        if not isinstance(found, type):  # the commands have the function itself, whose errors name their flags
+        if not isinstance(found, type):  # the commands use the function itself, whose errors name command-line options
             found = globals()[name] = speaks_python(found)
         return found
     raise AttributeError(f"module 'isthmus' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What long work tells a person, on stderr: commands and functions say the same."""
+"""Report progress and notes on stderr, the same way for commands and functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ERASED = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
 
 
 class Teller(Console):
-    """A console with a last line that counts: whatever is printed next takes its place, and nothing of it stays.
+    """A console with a counter in its last line, which disappears when anything else is printed.
 
-    Lines move only on real terminals. Notebooks and CI set FORCE_COLOR, which rich alone would take for one.
+    The counter is only shown on real terminals; notebooks and CI set FORCE_COLOR, which rich would take for one.
     """
 
     counting = False
@@ -26,7 +26,7 @@ class Teller(Console):
         return super().is_terminal and (self._force_terminal is True or self.file.isatty())
 
     def count(self, text: str) -> None:
-        """Show the text in the place of the one before, cut to the width of the terminal."""
+        """Show the text in place of the previous counter, cut to the width of the terminal."""
         line = Text(text)
         line.truncate(max(self.width - 1, 1), overflow="ellipsis")
         self.print(line, end="\r", highlight=False)
@@ -47,7 +47,7 @@ def in_notebook() -> bool:
 
 
 def report_progress(stage: str, done: int, total: int) -> None:
-    """Progress of long work before training: one line at the beginning of each stage, a counter on a terminal."""
+    """Report progress before training: one line at the beginning of each stage, a counter on a terminal."""
     if err.is_terminal and 1 < total > done:
         err.count(f"{stage} {done:,}/{total:,}")
     elif err.is_terminal and total > 1:
@@ -57,5 +57,5 @@ def report_progress(stage: str, done: int, total: int) -> None:
 
 
 def note(text: str) -> None:
-    """What a person should know of, also one who asked for no progress."""
+    """Print a note that the user should see even without progress display."""
     err.print(f"note: {escape(text)}", soft_wrap=True)

@@ -1,33 +1,33 @@
-"""The ways a run may end before its time, each with a message that says what to do."""
+"""The errors that end a run early, each with a message that says what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LONGEST = 1000  # characters of a message, whatever it quotes
-NO_ROOM = ("can't allocate memory", "Storage size calculation overflowed")  # torch's own words
+LONGEST = 1000  # characters of a message, including what it quotes
+NO_ROOM = ("can't allocate memory", "Storage size calculation overflowed")  # parts of torch's own messages
 
 
 class InputError(ValueError):
-    """What the user gave is wrong: one line that says what and how to mend it. Exit status 2."""
+    """An error in the user's input: one line that says what is wrong and how to fix it. Exit status 2."""
 
     def __init__(self, message: str = ""):
-        # What stands in a file may be quoted in it: no second line, and nothing that a terminal would obey.
+        # The message may quote a file: keep it to one line, without control characters for the terminal.
         text = "".join(c if c.isprintable() else " " for c in str(message))
         super().__init__(text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 3 :]}")
 
 
 class WorkerError(RuntimeError):
-    """A worker did not arrive, did not answer in time, or died. Names worker, site, direction, step. Exit status 3."""
+    """A worker did not arrive, did not answer in time, or died; names worker, site, pass and step. Exit status 3."""
 
 
 class CodeError(WorkerError):
-    """Code that a worker runs, mostly a model of one's own, raised an exception, and would again. Exit status 3."""
+    """Code in a worker, mostly a user's model, raised an exception and would do so again. Exit status 3."""
 
 
 class Stopped(Exception):
-    """A signal asked the run to end, and it did, in good order. Exit status 143 (SIGTERM) or 130 (SIGINT)."""
+    """A signal ended the run in good order. Exit status 143 (SIGTERM) or 130 (SIGINT)."""
 
     def __init__(self, message: str, status: int):
         super().__init__(message)
@@ -36,7 +36,7 @@ class Stopped(Exception):
 
 @contextmanager
 def enough_memory(what: str) -> Iterator[None]:
-    """Say in one line that memory did not suffice for ``what``, whoever it was that asked for it."""
+    """Report in one line that the memory was too small for ``what``, whichever call failed."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Quantities as people read them."""
+"""Write quantities as people read them."""
 
 from __future__ import annotations
 

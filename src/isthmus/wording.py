@@ -1,4 +1,4 @@
-"""Errors in the words of whoever reads them: rooms write options as the command line has them, Python has keywords.
+"""Reword error messages for Python: rooms name options as on the command line, Python users know keywords.
 
 The functions of ``import isthmus`` pass their errors through `in_python`; the commands do not.
 """
@@ -27,9 +27,10 @@ _COMMAND = r"`isthmus partition SOURCE --parts N --out DIR`"
 
 
 def in_python(text: str) -> str:
-    """``--undirected`` → ``undirected=True``, ``--method ldg`` → ``method="ldg"``, ``another --out`` → another `out`.
+    """Replace the options in a message by keywords.
 
-    What stands in backquotes is a command, and stays one.
+    ``--undirected`` → ``undirected=True``, ``--method ldg`` → ``method="ldg"``, ``another --out`` → another `out`. Text
+    in backquotes is a command and stays as it is.
     """
     text = text.replace(_COMMAND, "isthmus.partition(source, N, out=DIR)")
     pieces = re.split(r"(`[^`]*`)", text)
@@ -48,7 +49,7 @@ def _switch(whole: str, name: str) -> str:
 
 def _option(whole: str, name: str, value: str | None) -> str:
     if name not in OPTIONS:
-        return whole  # another program's
+        return whole  # an option of another program
     keyword = name.replace("-", "_")
     if value is None:
         return f"`{keyword}`"
@@ -56,7 +57,7 @@ def _option(whole: str, name: str, value: str | None) -> str:
 
 
 def speaks_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose errors name keywords."""
+    """Return the same function with errors that name keywords."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -70,7 +71,7 @@ def speaks_python(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def methods_speak_python(kind: T) -> T:
-    """The same for a class: its making and its public methods."""
+    """Apply `speaks_python` to the constructor and the public methods of a class."""
     for name, value in list(vars(kind).items()):
         if callable(value) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, speaks_python(value))

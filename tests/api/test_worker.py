@@ -184,7 +184,7 @@ def test_checkpoints_go_on_bit_for_bit(tmp_path, recipe):
             worker.prepare(*own())
             worker.restore(run)
 
-    with pytest.raises(InputError, match="was begun otherwise: seed was 3 and is 4 now"):
+    with pytest.raises(InputError, match="was started with other options: seed was 3 and is 4 now"):
         Hub(2).run(other)
 
 
@@ -274,7 +274,7 @@ def test_weights_that_drifted_apart_are_found(tmp_path, then):
                 "save": lambda: worker.save(tmp_path / "run"),
                 "step": lambda: worker.step(model(worker.graph, worker.x).sum()),
             }
-            with pytest.raises(InputError, match=r"has other weights than worker 0 .*: update them by worker\.step"):
+            with pytest.raises(InputError, match=r"differ from those of worker 0 .*: update them with worker\.step"):
                 looks[then]()
 
     Hub(3).run(work)
@@ -298,7 +298,7 @@ def test_a_drift_is_found_within_a_hundred_steps(tmp_path, monkeypatch):
 
             for _ in range(5):
                 one()
-            with pytest.raises(InputError, match="worker 1 has other weights"):
+            with pytest.raises(InputError, match="weights of worker 1 differ"):
                 one()
             return worker.steps
 

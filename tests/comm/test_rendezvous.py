@@ -120,7 +120,9 @@ def test_nobody_comes_in_when_all_have_met(point, come, capsys):
 
 def test_another_secret_is_refused_and_counted(point, come):
     come(0)
-    with pytest.raises(InputError, match=r"worker 1 was not let in .* same ISTHMUS_SECRET or ISTHMUS_SECRET_FILE"):
+    with pytest.raises(
+        InputError, match=r"the meeting point refused worker 1.* same ISTHMUS_SECRET or ISTHMUS_SECRET_FILE"
+    ):
         come(1, secret=b"another one, and long enough")
     assert point.strangers == 1
     assert come(1).check([])
@@ -279,7 +281,7 @@ def test_a_worker_may_store_so_much(point, come):
 
 def test_a_place_that_is_taken(point, come):
     first = come(1)
-    with pytest.raises(WorkerError, match=r"there is already a worker 1, at 127\.0\.0\.1: is this one started twice"):
+    with pytest.raises(WorkerError, match=r"there is already a worker 1, at 127\.0\.0\.1: was this one started twice"):
         come(1)
     assert first.check([])
     first.leave()

@@ -251,17 +251,19 @@ def test_what_cannot_be_resumed(tmp_path):
     run(book, ASKED, tmp_path / "run")
     with pytest.raises(InputError, match=r"holds an earlier run.*--resume"):
         run(book, ASKED, tmp_path / "run")
-    with pytest.raises(InputError, match=r"begun otherwise: lr was 0.01 and is 0.5 now: resume with the same"):
+    with pytest.raises(
+        InputError, match=r"started with other options: lr was 0.01 and is 0.5 now: resume with the same"
+    ):
         run(book, replace(ASKED, lr=0.5), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match=r"already done 12 steps: give more --steps"):
         run(book, ASKED, tmp_path / "run", resume=True)
     wider = replace(ASKED, model=replace(ASKED.model, hidden=16))
-    with pytest.raises(InputError, match=r"begun otherwise: model.hidden was 8 and is 16 now: "):
+    with pytest.raises(InputError, match=r"started with other options: model.hidden was 8 and is 16 now: "):
         run(book, wider, tmp_path / "run", resume=True)
-    with pytest.raises(InputError, match=r"begun otherwise: recipe was exact and is bns now: "):
+    with pytest.raises(InputError, match=r"started with other options: recipe was exact and is bns now: "):
         run(book, replace(ASKED, recipe="bns", options={"rate": 0.5}), tmp_path / "run", resume=True)
     other = cut(community_graph(seed=9), 1, "random", tmp_path / "other")
-    with pytest.raises(InputError, match=r"begun otherwise: parts was \w+ and is \w+ now"):
+    with pytest.raises(InputError, match=r"started with other options: parts was \w+ and is \w+ now"):
         run(other, replace(ASKED, steps=14), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="no checkpoint to resume"):
         run(book, ASKED, tmp_path / "nothing", resume=True)

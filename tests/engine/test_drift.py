@@ -46,7 +46,7 @@ def test_equal_weights_and_other_rounding():
     ],
 )
 def test_other_weights(change):
-    with pytest.raises(InputError, match=r"worker 1 has other weights than worker 0 \(by .*%\): mend it"):
+    with pytest.raises(InputError, match=r"the weights of worker 1 differ from those of worker 0 \(by .*%\): mend it"):
         looked_at(change)
 
 

@@ -85,7 +85,7 @@ def test_trust_runs_models_alone(own):
     book, run = own
     for name in ("foreign_net:harm", "foreign_net:make", "subprocess:call"):
         edit(run / "config.json", model={**json.loads((run / "config.json").read_text())["model"], "model": name})
-        with pytest.raises(InputError, match=r"no subclass of nn\.Module.*name it yourself with --model"):
+        with pytest.raises(InputError, match=r"not a subclass of nn\.Module.*name it yourself with --model"):
             predicted(book, run, trust=True)
         with pytest.raises(InputError, match="only if you say so"):
             predicted(book, run)

@@ -81,7 +81,7 @@ def test_what_is_no_id(tmp_path):
     book, run = trained(tmp_path, WORDS)
     listed = tmp_path / "list.txt"
     listed.write_text("node-5\nnode-500\n")
-    with pytest.raises(InputError, match=r"number 2 of the list is node-500, which is no id of mine: correct it"):
+    with pytest.raises(InputError, match=r"number 2 of the list is node-500, which is not an id of mine: correct it"):
         written(book, run, tmp_path / "c.npy", nodes=str(listed))
     np.save(tmp_path / "list.npy", np.zeros(3))
     with pytest.raises(InputError, match=r"holds float64 of shape .*: give a list of ids"):

@@ -75,9 +75,9 @@ def test_the_parts_of_a_run(tmp_path):
 
 def test_what_can_be_asked(tmp_path, monkeypatch):
     book, run, _ = trained(community_graph(), 1, tmp_path, replace(ASKED, model=replace(SHAPE, layers=1)))
-    with pytest.raises(InputError, match=r"end --out in \.npy, \.parquet or \.csv"):
+    with pytest.raises(InputError, match=r"let --out end in \.npy, \.parquet or \.csv"):
         PredictConfig("run", "out.txt")
-    with pytest.raises(InputError, match="cannot say colour of a node: --what takes class, score, scores, embedding"):
+    with pytest.raises(InputError, match=r"cannot predict colour of a node: .* class, score, scores, embedding"):
         PredictConfig("run", "out.npy", ("class", "colour"))
     with pytest.raises(InputError, match="reads the features: leave embedding out"):
         predicted(book, run, tmp_path / "e.npy", ("embedding",))

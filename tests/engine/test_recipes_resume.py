@@ -95,7 +95,7 @@ def test_state_of_another_machine_is_asked_for(book, tmp_path):
 
 def test_another_option_is_refused(book, tmp_path):
     run(book, "pipegcn", {"staleness": 1}, 4, tmp_path / "run")
-    with pytest.raises(InputError, match=r"begun otherwise: options.staleness was 1 and is 2 now: "):
+    with pytest.raises(InputError, match=r"started with other options: options.staleness was 1 and is 2 now: "):
         run(book, "pipegcn", {"staleness": 2}, 8, tmp_path / "run", resume=True)
 
 

@@ -70,7 +70,7 @@ def test_what_fits():
         (None, "it is None, not a json object"),
         ({"count": True}, "count is True, not a whole number"),
         ({"count": 1.0}, "count is 1.0, not a whole number"),
-        ({"count": 2**63}, "count is a number that no 64 bits hold"),
+        ({"count": 2**63}, "count is a number that does not fit into 64 bits"),
         ({"count": 1, "share": "1"}, "share is '1', not a number"),
         ({"count": 1, "share": False}, "share is False, not a number"),
         ({"count": 1, "flag": 1}, "flag is 1, not true or false"),

@@ -72,7 +72,7 @@ def test_broken_folders(graph, tmp_path):
             load(root)
 
     refused("newer than", version=99)
-    refused("not that of a checked graph", checked=False)
+    refused("does not describe a checked graph", checked=False)
     refused("shape", nodes=7)
     refused("shape", edges=11)
     (root / "graph.json").write_text("{")
@@ -102,7 +102,7 @@ def test_a_flipped_bit_in_graph_json_is_found(graph, tmp_path):
     root = save_graph(graph, tmp_path / "kept")
     text = (root / "graph.json").read_text()
     (root / "graph.json").write_text(text.replace('"symmetric": true', '"symmetric": false'))
-    with pytest.raises(InputError, match="not as it was written"):
+    with pytest.raises(InputError, match="has changed since it was written"):
         load(root)
 
 

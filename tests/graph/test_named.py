@@ -255,7 +255,7 @@ def test_unknown_source_lists_the_forms(source, home):
 
 def test_other_files_and_folders(tmp_path):
     (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"no \.npz file"):
+    with pytest.raises(InputError, match=r"not an \.npz file"):
         load(tmp_path / "a.txt")
     with pytest.raises(InputError, match=r"neither edges\.parquet"):
         load(tmp_path)

@@ -84,7 +84,7 @@ def test_ids_with_leading_zeros_are_words_where_others_are(folder):
     nodes = "id,label,split,f\n1,0,train,1\n01,1,val,2\nA,0,test,3\n"
     graph = load(folder("src,dst\n01,A\nA,01\n", nodes))
     assert neighbours(graph) == [[], [2], [1]]
-    with pytest.raises(InputError, match=r"src 007 is no id of nodes.csv"):
+    with pytest.raises(InputError, match=r"src 007 is not an id of nodes.csv"):
         load(folder("src,dst\n007,A\nA,007\n", nodes))
 
 
@@ -117,12 +117,12 @@ BAD = [
     (EDGES, NODES.replace("4,5", "nan,5"), "nan in row 2, column 0"),
     (EDGES, NODES.replace("2,2,val", "2,two,val"), "row 3: label 'two' is not a class number"),
     (EDGES, NODES.replace("val", "dev"), "row 3: split 'dev' is unknown"),
-    (EDGES, NODES.replace("split", "part"), "says nothing of splits"),
+    (EDGES, NODES.replace("split", "part"), "says nothing about splits"),
     (EDGES, NODES.replace("label", "class"), "no column label .there is: id, class"),
-    (EDGES, NODES.replace("5,,", "4,,"), "id 4 stands in two rows"),
+    (EDGES, NODES.replace("5,,", "4,,"), "id 4 is in two rows"),
     (EDGES.replace("src", "from"), NODES, "no column src"),
-    (EDGES + "9,0\n", NODES, r"row 13: src 9 is no id of nodes.csv"),
-    (EDGES + "x,0\n", NODES, r"row 13: src x is no id of nodes.csv"),
+    (EDGES + "9,0\n", NODES, r"row 13: src 9 is not an id of nodes.csv"),
+    (EDGES + "x,0\n", NODES, r"row 13: src x is not an id of nodes.csv"),
     (EDGES, "id,label,split\n0,0,train\n", "no feature column"),
     (EDGES + "0,3\n", NODES, "1 edges have no reverse"),
     (

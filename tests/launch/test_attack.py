@@ -99,7 +99,7 @@ def test_a_run_that_is_attacked_while_its_workers_meet(tmp_path):
             attacker.throw(forged_key(b"10.77.0.3"))
             attacker.throw(struct.pack("!I", FLOOD) + bytes(1 << 20), FLOOD >> 20)
             attacker.throw(forged_key(bytes(1 << 20)), FLOOD >> 20)
-            assert "was not let in at the meeting point" in attacker.pretend(rank=1)
+            assert "the meeting point refused worker 1" in attacker.pretend(rank=1)
             assert memory(workers[0].pid) - before < 32 << 20
             workers.append(worker(bed, 1, book.folder, run, ISTHMUS_SECRET=secret))
             said = [one.communicate(timeout=100)[1] for one in workers]

@@ -47,7 +47,7 @@ def test_srun():
 
 def test_no_number():
     place = {"RANK": "a", "WORLD_SIZE": "2", "MASTER_ADDR": "a1", "MASTER_PORT": "29500"}
-    with pytest.raises(InputError, match=r"RANK, WORLD_SIZE.* is no number .*'a'"):
+    with pytest.raises(InputError, match=r"RANK, WORLD_SIZE.* is not a number .*'a'"):
         detect(place)
 
 

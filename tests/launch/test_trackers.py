@@ -122,7 +122,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(parts, wandb, mlflow, capfd):
 def test_a_tracker_that_cannot_begin_is_an_error(parts, wandb, mlflow):
     """One that has begun is told."""
     wandb.fails = "init"
-    with pytest.raises(InputError, match=r"wandb cannot follow run \(nobody there\): mend that, or track="):
+    with pytest.raises(InputError, match=r"wandb cannot follow run \(nobody there\): correct that, or track="):
         isthmus.train(parts, **QUICK, steps=4, workers=1, out="run", track="mlflow,wandb")
     assert mlflow.of("end_run") == [{"status": "FAILED"}]
 

@@ -118,7 +118,9 @@ def test_changed_options_and_damaged_checkpoints(tmp_path, isthmus):
     refused(isthmus(*options, "--steps", 4, "--resume", "--lr", 0.5), "lr was 0.01 and is 0.5 now")
     refused(isthmus(*options, "--steps", 4, "--resume", "--recipe", "bns"), ": recipe was exact and is bns now")
     other = cut(community_graph(seed=9), 2, "random", tmp_path / "other")
-    refused(isthmus("train", other.folder, *options[2:], "--steps", 4, "--resume"), "begun otherwise: parts was")
+    refused(
+        isthmus("train", other.folder, *options[2:], "--steps", 4, "--resume"), "started with other options: parts was"
+    )
     assert contents(out) == before
     for folder in (out / "checkpoints").iterdir():
         (folder / "model.safetensors").write_bytes(b"\0" * 100)

@@ -72,7 +72,7 @@ def test_random_numbers_of_its_own(verify, model, by):
     status, _, said = verify("--model", f"dropping:{model}")
     assert status == 1, said
     assert said.splitlines()[0].startswith("not equal")
-    assert f"random numbers of its own ({by}), others on each worker" in said
+    assert f"its own random numbers ({by}), different ones on each worker" in said
     assert "take graph.dropout(x, p)" in said
 
 

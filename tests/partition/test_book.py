@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_the_book_is_found(folder):
     """Also where the figure that it makes would be believed, as the number of training nodes."""
     path = folder / "book.json"
     path.write_text(path.read_text().replace('"train": [\n  ', '"train": [\n  1', 1))
-    with pytest.raises(InputError, match="not as it was written"):
+    with pytest.raises(InputError, match="has changed since it was written"):
         Book.read(folder)
 
 

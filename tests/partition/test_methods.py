@@ -69,7 +69,7 @@ def test_unknown_names_are_answered_with_the_known(tmp_path):
         partition(graph, 2, objective="volume", out=tmp_path / "p")
     with pytest.raises(InputError, match="metis, ldg, given"):
         partition(graph, 2, order="rcm", out=tmp_path / "p")
-    with pytest.raises(InputError, match="random does not heed objective"):
+    with pytest.raises(InputError, match="random does not use objective"):
         partition(graph, 2, "random", objective="vol", out=tmp_path / "p")
     assert not (tmp_path / "p").exists()
 

@@ -1,4 +1,4 @@
-"""What `import isthmus` gives: the commands as functions, and `Worker` for a training loop of one's own."""
+"""The functions of `import isthmus`: the commands, and `Worker` for a user's own training loop."""
 
 from isthmus.api.result import TrainResult
 from isthmus.api.training import TrainOptions, predict, train

@@ -1,4 +1,4 @@
-"""How a worker that was started by others, or by nobody, comes to its links and to its parts."""
+"""Connect a worker that a launcher started, or a single process, with the others and with its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHERE = Where("start", "gather", 0, "ids")
 
 @dataclass(frozen=True)
 class Joined:
-    """This worker's links to the others, and the parts that they share."""
+    """The links of this worker to the others, and the parts that they share."""
 
     transport: Transport
     book: Book
@@ -44,7 +44,7 @@ def joined(
     timeout: float,
     transport: Transport | None,
 ) -> Joined:
-    """Joins the workers that torchrun or srun started; worker 0 cuts a source that is not yet cut, and tells where."""
+    """Join the workers of torchrun or srun; worker 0 cuts a source that is not yet cut and tells the others where."""
     if transport is None:
         place = detect() or Place(0, 1, "", 0, 1, "none")
     else:
@@ -63,7 +63,7 @@ def joined(
 
 
 def _told_folder(given: bool, folder: str, links: Transport) -> str:
-    """Return the parts folder of this worker; if they were cut just now, worker 0 tells the others where."""
+    """Return the parts folder of this worker; if the parts were cut just now, worker 0 tells the others where."""
     told = [json.loads(words) for words in links.gather_words(json.dumps([given, folder]), _WHERE)]
     for rank, (cut_before, _) in enumerate(told):
         if cut_before != told[0][0]:
@@ -76,7 +76,7 @@ def _told_folder(given: bool, folder: str, links: Transport) -> str:
 
 
 def _cut(source: Any, cut: Cut, parts: str | os.PathLike[str] | None, place: Place) -> tuple[str, Path | None]:
-    """On worker 0 the folder of the parts, which it cuts, and what of it is to be removed at the end."""
+    """Cut the parts on worker 0; return their folder, and the temporary folder to remove at the end, if any."""
     if parts is None and place.local_size < place.size:
         raise InputError(
             f"{name_of(source)} is not a parts folder: cut it first with isthmus.partition, "

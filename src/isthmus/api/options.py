@@ -1,4 +1,4 @@
-"""The options of `isthmus train` as keywords: the same names, the same defaults, the same refusals."""
+"""The options of `isthmus train` as keywords: the same names, defaults and checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Settings = Mapping[str, Any] | Iterable[str]
 
 
 class TrainOptions(TypedDict, total=False):
-    """See `isthmus train --help`, and `TrainConfig` and `ModelConfig`, whose defaults hold."""
+    """The options of training; see `isthmus train --help`, and `TrainConfig` and `ModelConfig` for the defaults."""
 
     recipe: str
     set: Settings | None
@@ -65,7 +65,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 def _defaults() -> dict[str, Any]:
-    """Every option with its default; those of config and job stand in their classes."""
+    """Return every option with its default; those of config and job are declared in their classes."""
     found: dict[str, Any] = dict.fromkeys(TrainOptions.__annotations__)
     found |= {"undirected": False, "directed": False, "launcher": "auto"}
     for kind in (Job, TrainConfig, ModelConfig):
@@ -78,7 +78,7 @@ _SHAPE = tuple(f.name for f in fields(ModelConfig))
 
 
 def complete(options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options; an unknown one is an error that lists the known ones."""
+    """Return all options, with defaults for those not given; refuse an unknown one with a list of the known ones."""
     for name in options:
         if name not in DEFAULTS:
             raise InputError(f"train has no option {name!r}: it knows {', '.join(DEFAULTS)}")
@@ -86,7 +86,7 @@ def complete(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signature(function: Callable) -> inspect.Signature:
-    """That of a function of (…, **options), its options written out."""
+    """Return the signature of a function that takes ``**options``, with the options written out."""
     own = inspect.signature(function)
     first = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=d) for name, d in DEFAULTS.items()]
@@ -94,7 +94,7 @@ def signature(function: Callable) -> inspect.Signature:
 
 
 def config_of(options: Mapping[str, Any], recipe: Recipe) -> TrainConfig:
-    """The training config out of the options that bear the names of its fields; refused if the recipe refuses it."""
+    """Return the training config made of the options named like its fields; refuse those that the recipe refuses."""
     named = {f.name: options[f.name] for f in fields(TrainConfig) if f.name in options}
     named |= {"model": ModelConfig(**{name: options[name] for name in _SHAPE}), "recipe": recipe.name}
     config = TrainConfig(**named, options=settings(recipe, options["set"]))
@@ -103,12 +103,12 @@ def config_of(options: Mapping[str, Any], recipe: Recipe) -> TrainConfig:
 
 
 def settings(recipe: Recipe, asked: Settings | None) -> dict[str, Any]:
-    """The recipe's options in force."""
+    """Return the recipe's options with their defaults filled in."""
     return recipe.settings(asked if isinstance(asked, Mapping) else read_options(asked or ()))
 
 
 def importable(model: Any) -> str:
-    """A model by its name, since it is made anew in the process of every worker."""
+    """Return the import name of a model, since every worker process makes it anew."""
     if isinstance(model, str):
         return model
     if isinstance(model, nn.Module) or not callable(model):

@@ -1,4 +1,4 @@
-"""What a training run came to, for the terminal, for Python and for notebooks."""
+"""The result of a training run, for the terminal, for Python and for notebooks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from isthmus.wording import methods_speak_python
 @methods_speak_python
 @dataclass(frozen=True, repr=False)
 class TrainResult:
-    """A finished run. ``summary`` is all that its summary.json holds; the rest is found in it, or in its folder."""
+    """A finished run; ``summary`` is the content of its summary.json; the properties come from it or the run folder."""
 
     summary: dict[str, Any]
 
     @property
     def scores(self) -> dict[str, float | None]:
-        """Of train, val and test nodes, by the weights with the best validation score; None: no such nodes."""
+        """The scores of train, val and test nodes by the weights with the best validation score; None: no such node."""
         return {
             "train": self.summary["train"],
             "val": self.summary["best_val"],
@@ -31,12 +31,12 @@ class TrainResult:
 
     @property
     def metric(self) -> str:
-        """What the scores are: accuracy, micro-f1 or roc-auc."""
+        """The metric of the scores: accuracy, micro-f1 or roc-auc."""
         return self.summary["test"]["metric"]
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Where the time of worker 0 went: compute, wait, sample, reduce, eval, total."""
+        """The seconds of worker 0 by purpose: compute, wait, sample, reduce, eval, total."""
         return self.summary["seconds"]
 
     @property
@@ -46,7 +46,7 @@ class TrainResult:
 
     @property
     def bytes_per_step(self) -> dict[str, int]:
-        """What all workers sent in a step, by kind: features, embeddings, gradients, weights, ids."""
+        """The bytes that all workers sent in a step, by kind: features, embeddings, gradients, weights, ids."""
         return self.summary["bytes_per_step"]
 
     @property
@@ -60,13 +60,13 @@ class TrainResult:
         return [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
 
     def predict(self, out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
-        """`isthmus.predict` of this run."""
+        """Predict with this run; see `isthmus.predict`."""
         from isthmus.api.training import predict
 
         return predict(self, out, **options)
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Path:
-        """Writes the page that `isthmus report` makes of this run; returns where."""
+        """Write the page that `isthmus report` makes of this run; return its path."""
         from isthmus.report import read_runs, write
 
         page = self.run / "report.html" if out is None else Path(out)
@@ -78,7 +78,7 @@ class TrainResult:
         return f"{self.summary['graph']}: {self.summary['recipe']} on {self.summary['workers']} worker(s)"
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The result in a few lines: (what, how much)."""
+        """Yield the result in a few lines: (name, value)."""
         summary, seconds, scores = self.summary, self.seconds, self.scores
         judged = f"validation {_score(scores['val'])}, step {summary['best_step']}"
         yield f"test {self.metric}", f"{_score(scores['test'])} ({judged})"
@@ -100,7 +100,7 @@ class TrainResult:
         return "\n".join([self.title, *(f"  {name:<20} {value}" for name, value in self.rows())])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the table that a notebook shows."""
         cell = '<td style="text-align: left">{}</td>'
         lines = ("".join(cell.format(html.escape(text)) for text in row) for row in self.rows())
         body = "".join(f"<tr>{line}</tr>" for line in lines)

@@ -1,4 +1,4 @@
-"""The options of a run that goes on are those it was begun with: they are read from its folder, not typed again."""
+"""Read the options of a resumed run from its folder, so that they need not be typed again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from isthmus.partition import is_parts_folder
 
 
 def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Source and options of training; what is not given, and a run folder as the source, are taken from the run.
+    """Return source and options of training, with those that are not given taken from the run that is resumed.
 
-    ``isthmus train --resume RUN`` gives nothing else. Options that are given stay, and are compared with the run's when
-    its checkpoint is read.
+    ``isthmus train --resume RUN`` gives only the run folder, as the source. Options that are given stay, and are
+    compared with the run's when its checkpoint is read.
     """
     options, named = dict(given), "model" in given
     run = _run_folder(source)
@@ -33,9 +33,9 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
         return source, options
     folder = run or Path(os.fspath(options["out"]))
     if not (folder / "config.json").is_file():
-        return source, options  # refused later, by a look at the whole folder
+        return source, options  # refused later, when the whole folder is checked
     try:
-        RunFacts.read(folder)  # types are those that were written
+        RunFacts.read(folder)  # checks the types
         begun: dict[str, Any] = read_json(folder / "config.json", "copy the run folder again")
         model = str(begun["model"]["model"])
         options |= {name: value for name, value in _options(begun).items() if name not in options}
@@ -43,7 +43,7 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
         parts = next((place for place in (Path(begun["parts"]), folder / "parts") if is_parts_folder(place)), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): copy the run folder again") from error
-    if not named and model not in MODELS:  # a folder may come from anybody: what only it names is not run
+    if not named and model not in MODELS:  # a folder may come from anybody: code that only it names is not run
         raise InputError(f"{folder} was trained with code of its own, {model}: to run that, add --model {model}")
     if run is None:
         return source, options
@@ -68,7 +68,7 @@ def _check_run(run: Path, options: Mapping[str, Any]) -> None:
 
 
 def _options(begun: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of train, by their names, that config.json holds."""
+    """Return the options of train, by their names, that config.json holds."""
     shape = {f.name: begun["model"][f.name] for f in fields(ModelConfig) if f.name in begun["model"]}
     rest = {
         f.name: begun[f.name] for f in fields(TrainConfig) if f.name in begun and f.name not in ("model", "options")
@@ -77,7 +77,7 @@ def _options(begun: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill_rest(options: dict[str, Any], begun: Mapping[str, Any], folder: Path) -> None:
-    """Those that need a second look, unless they are given."""
+    """Fill in the options that depend on others or on files of the run, unless they are given."""
     if options["recipe"] == begun["recipe"]:
         options.setdefault("set", dict(begun["options"]))
     if options.get("workers") in (None, begun["workers"]):

@@ -1,4 +1,4 @@
-"""What a graph is taken from, and how it is cut if it is not yet."""
+"""The source of a graph: its name, and how it is cut if it is not yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 
 
 def name_of(source: Any) -> str:
-    """The path or name of a source; of a graph in memory, words that are no path."""
+    """Return the path or name of a source; for a graph in memory, a description that is no path."""
     if isinstance(source, Book):
         return str(source.folder)
     if isinstance(source, str | os.PathLike):
@@ -27,7 +27,7 @@ def name_of(source: Any) -> str:
 def cutter(
     source: Any, method: str, objective: str | None, asked: str | None, undirected: bool, directed: bool, **how: Any
 ) -> Cut:
-    """Cuts the source by the method that is asked for, or else by `method` for `objective`; parts are not cut again."""
+    """Return a function that cuts the source by the method asked for, else by `method`; refuse to cut parts again."""
     name = name_of(source)
     if (asked or undirected or directed) and is_parts_folder(name):
         raise InputError(f"{name} is already cut: give --method, --undirected and --directed to `isthmus partition`")

@@ -1,4 +1,4 @@
-"""``isthmus.train`` and ``isthmus.predict``: the commands of these names, whose options are keywords."""
+"""The functions ``isthmus.train`` and ``isthmus.predict``: the commands of these names with options as keywords."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from isthmus.nn import MODELS, own_model
 def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     """Train a model on a graph with several workers, which are processes of this machine.
 
-    ``source`` is a parts folder, the book that ``isthmus.partition`` returns, or whatever ``isthmus.load`` reads: a
-    path, a name, a PyG ``Data`` object, a ``Graph``; these are cut into ``workers`` parts in the run folder first. The
-    options are those of the command ``isthmus train``. Under torchrun or srun the workers are those that are there.
-    With ``resume=True``, ``source`` may be a run folder, and all that is not given is as the run was begun.
+    ``source`` is a parts folder, the book that ``isthmus.partition`` returns, or anything that ``isthmus.load`` reads
+    (a path, a name, a PyG ``Data`` object, a ``Graph``), which is cut into ``workers`` parts in the run folder. The
+    options are those of the command ``isthmus train``. Under torchrun or srun this process joins the existing workers.
+    With ``resume=True``, ``source`` may be a run folder, and options that are not given are those of the run.
 
     >>> result = isthmus.train("synthetic:flickr@0.1", workers=3, model="sage")
     >>> result.scores["test"]
@@ -36,7 +36,7 @@ def train(source: Any, **options: Unpack[TrainOptions]) -> TrainResult:
     recipe = recipes.find(asked["recipe"])
     config = config_of(asked, recipe)
     if config.model.model not in MODELS:
-        own_model(config.model.model)  # refused before any work is done
+        own_model(config.model.model)  # refuse before any work is done
     named = {f.name: asked[f.name] for f in fields(Job) if f.name in asked}
     named["out"] = None if asked["out"] is None else os.fspath(asked["out"])
     by = {name: asked[name] for name in ("undirected", "directed", "seed", "quiet")}
@@ -64,12 +64,12 @@ def predict(
 ) -> dict[str, Any]:
     """Write class, score or embedding of every node, in original ids, by the best weights of a run.
 
-    ``out`` ends in .npy, .parquet or .csv. A run with a model of one's own wants ``model``, its name, class or
-    function, once more, since a run folder may come from anybody; ``trust=True`` runs what the folder names. Returns
-    what was done: ``rows``, ``files``, ``seconds`` …
+    ``out`` ends in .npy, .parquet or .csv. For a run with your own model give ``model``, its name, class or function,
+    again, since a run folder may come from anybody; ``trust=True`` runs the one that the folder names. Returns a
+    summary: ``rows``, ``files``, ``seconds`` …
     """
     if isinstance(run, TrainResult) and model is None:
-        model = run.summary["model"]["model"]  # which was named when it was trained
+        model = run.summary["model"]["model"]  # the caller named it for training
     folder = run.run if isinstance(run, TrainResult) else run
     names = tuple(name.strip() for name in (what.split(",") if isinstance(what, str) else what))
     listed, moved = (None if path is None else os.fspath(path) for path in (nodes, parts))

@@ -1,4 +1,4 @@
-"""A worker for a training loop of one's own: the loop of one process, run by every worker on its part."""
+"""A worker for a user's own training loop: written as for one process, run by every worker on its part."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from isthmus.wording import methods_speak_python
 
 T = TypeVar("T")
 ALIKE = (
-    "update them by worker.step(loss), in the place of loss.backward() and optimizer.step(), "
+    "update them with worker.step(loss), in place of loss.backward() and optimizer.step(), "
     "with the same optimizer on every worker"
 )
 
@@ -53,18 +53,18 @@ class Worker:
                 worker.step(cross_entropy(out[worker.train_mask], worker.y[worker.train_mask]))
             worker.print(worker.evaluate(model))
 
-    Of this worker's n nodes it has ``graph`` (a `LocalGraph`), features ``x`` [n, F], labels ``y`` [n] or [n, C],
+    For this worker's n nodes it has ``graph`` (a `LocalGraph`), features ``x`` [n, F], labels ``y`` [n] or [n, C],
     ``train_mask``, ``val_mask`` and ``test_mask`` [n]; ``graph.nodes`` are their original ids.
 
     Args:
-        source: a parts folder, a book, or whatever ``isthmus.load`` reads. What is not yet cut is cut by worker 0 into
-            as many parts as there are workers.
+        source: a parts folder, a book, or anything that ``isthmus.load`` reads. Worker 0 cuts a source that is not yet
+            cut into as many parts as there are workers.
         recipe, set: how rows are exchanged, and the recipe's own options, ``{"rate": 0.1}``.
         dtype: float32 or float64; None is torch's default.
-        parts: where to cut to, a folder that all workers can read; None: one of this machine, removed at the end.
-        transport: the links to the other workers, where they are neither those of torchrun nor of srun.
+        parts: where to cut to, a folder that all workers can read; None: a local folder, removed at the end.
+        transport: the links to the other workers, if neither torchrun nor srun started them.
 
-    The others are those of the command ``isthmus train``. Every worker gives the same.
+    The others are those of the command ``isthmus train``. Every worker passes the same arguments.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Worker:
         self.graph.runtime.begin(0)
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Says what `step` updates. All workers begin with the weights of worker 0; PyG convolutions take the graph.
+        """Set what `step` updates; copy the weights of worker 0 to all workers and let PyG convolutions take the graph.
 
         A model is called as ``model(graph, x)``, or as ``model(x, graph)`` if it is one of PyG's ``(x, edge_index)``.
         """
@@ -139,18 +139,18 @@ class Worker:
         self._trained = model, optimizer
 
     def step(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
-        """``loss.backward()`` and ``optimizer.step()`` of all workers together; returns the loss over all their rows.
+        """Do ``loss.backward()`` and ``optimizer.step()`` on all workers together; return the loss over all their rows.
 
-        ``loss`` is the mean over this worker's training nodes; or, if ``rows`` is given, over so many rows. It counts
+        ``loss`` is the mean over this worker's training nodes or, if ``rows`` is given, over that many rows. It counts
         by its share of all workers' rows, so the update is that of one process with the whole graph. A mean with class
-        weights is one over the sum of its rows' weights, which nobody can see in it: ``rows=weight[y].sum()``.
+        weights divides by the sum of its rows' weights, which cannot be seen in it: pass ``rows=weight[y].sum()``.
         """
         total = self.backward(loss, rows)
         self._prepared[1].step()
         return total
 
     def backward(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
-        """`step` without the optimizer's: gradients are there, summed over the workers, e.g. to be clipped."""
+        """Do `step` without the optimizer's update: the gradients are summed over the workers, e.g. to be clipped."""
         model, _ = self._prepared
         if self.steps % OFTEN == 0:
             self._check_alike(model)
@@ -161,7 +161,7 @@ class Worker:
             all_rows = float(self.transport.all_reduce(torch.tensor([mine], dtype=torch.float64), where))
         share = mine / all_rows if all_rows else 0.0
         self.graph.runtime.backward(loss, torch.full_like(loss, share))
-        # The mean over no rows is not a number, but has no gradient either.
+        # The mean over no rows is NaN, but has no gradient either.
         value = loss.detach() * share if mine else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
@@ -172,7 +172,7 @@ class Worker:
         return total
 
     def evaluate(self, model: nn.Module, call: Call | None = None) -> dict[str, float]:
-        """The exact scores of train, val and test nodes over all workers; NaN where there are no such nodes.
+        """Return the exact scores of train, val and test nodes over all workers; NaN if there are no such nodes.
 
         A model that takes more than the graph and x is called by ``call``, e.g. ``lambda graph, x: model(x, graph,
         graph.edge_attr)``.
@@ -182,12 +182,12 @@ class Worker:
         return self._in_evaluation(model, lambda: evaluate(model, self._views, *about))
 
     def predict(self, model: nn.Module, call: Call | None = None) -> Tensor:
-        """What the model says of this worker's nodes, from fresh rows of all its neighbours, [n, C]."""
+        """Return the model's output for this worker's nodes, [n, C], from fresh rows of all their neighbours."""
         self._check_alike(model)
         return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps, call))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, whole or not at all, to a folder that all workers can read; the two newest stay."""
+        """Write a checkpoint, whole or not at all, to a folder that all workers can read; keep the two newest."""
         (model, optimizer), run = self._prepared, Path(folder)
         self._check_alike(model)
         if not self.graph.runtime.policy.stateless:
@@ -198,7 +198,7 @@ class Worker:
         self._meet()
 
     def restore(self, folder: str | os.PathLike[str]) -> int:
-        """Goes on from the newest checkpoint in the folder; returns its step, 0 if there is none."""
+        """Resume from the newest checkpoint in the folder; return its step, 0 if there is none."""
         (model, optimizer), run = self._prepared, Path(folder)
         found = checkpoint.newest(run, self.print) if self.rank == 0 and checkpoint.steps(run) else -1
         step = int(over_workers([float(found)], self.transport)[0])
@@ -213,12 +213,12 @@ class Worker:
         return self.steps
 
     def print(self, *values: object) -> None:
-        """Prints on worker 0 only."""
+        """Print on worker 0 only."""
         if self.rank == 0:
             print(*values, flush=True)
 
     def close(self) -> None:
-        """Leaves the other workers. ``with isthmus.Worker(…) as worker:`` does it by itself."""
+        """Disconnect from the other workers; ``with isthmus.Worker(…) as worker:`` does it by itself."""
         if hasattr(self, "graph"):
             self.graph.runtime.drain()
         self._joined.close()
@@ -228,7 +228,7 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._meet()  # nobody leaves while another still needs its rows
+            self._meet()  # no worker exits while another still needs its rows
             self.close()
         else:
             self.graph.runtime.close()
@@ -245,7 +245,7 @@ class Worker:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """What must not change between a checkpoint and its restoration."""
+        """The options that must not change between a checkpoint and its restoration."""
         names = ("recipe", "options", "split", "features", "inductive", "seed", "dtype", "rows_dtype")
         return {"parts": self.book.fingerprint, **{name: getattr(self.config, name) for name in names}}
 
@@ -253,7 +253,7 @@ class Worker:
         check_alike(model, self.transport, ALIKE)
 
     def _in_evaluation(self, model: nn.Module, look: Callable[[], T]) -> T:
-        """What `look` finds; the next training step begins as if nobody had looked."""
+        """Return the result of `look`, such that the next training step is not affected by it."""
         training = model.training
         try:
             return look()
@@ -262,5 +262,5 @@ class Worker:
             self.graph.runtime.begin(self.steps)
 
     def _meet(self) -> None:
-        """All workers have come this far."""
+        """Wait until all workers are here."""
         self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.steps))

@@ -1,4 +1,4 @@
-"""The commands, thin: read options, call a room, print what came back."""
+"""The command line, kept thin: read options, call other rooms, print the result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["app", "comparing", "info", "main", "network", "partition", "planning
 
 
 def main() -> None:
-    """The command line. Exit status: 0 well, 2 wrong input, 3 a worker failed, 130 or 143 stopped by a signal."""
+    """Run the command line. Exit status: 0 success, 2 wrong input, 3 a worker failed, 130 or 143 ended by a signal."""
     use_huge_pages()
     joined = "RANK" in os.environ or "SLURM_PROCID" in os.environ
-    if not joined:  # SIGTERM ends a process without a word to its context managers, unless it raises
+    if not joined:  # unless it raises, SIGTERM ends a process without running its context managers
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with enough_memory("this command"):
@@ -36,7 +36,7 @@ def main() -> None:
         if status == 130:
             err.print("interrupted")
     except Stopped as end:
-        if str(end):  # worker 0 says it for all
+        if str(end):  # worker 0 prints it for all
             err.print(escape(str(end)), soft_wrap=True, highlight=False)
         status = end.status
     except (InputError, WorkerError) as error:

@@ -1,4 +1,4 @@
-"""The command that sets recipes side by side: compare."""
+"""The command compare, which runs several recipes and compares them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REST = ("split", "dtype", "rows_dtype", "method", "undirected", "directed", "thr
 
 
 def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callable], Callable]:
-    """Adds options of another command to one that takes ``**options``: the same words and defaults for both."""
+    """Add options of another command, with its help and defaults, to a command that takes ``**options``."""
 
     def decorate(function: Callable) -> Callable:
         own = inspect.signature(function, eval_str=True)
@@ -46,14 +46,14 @@ def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callab
 def compare(
     source: Source,
     recipes: Annotated[
-        str, typer.Option(help='By commas, each with its own options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
+        str, typer.Option(help='Separated by commas, with their options: "vanilla, bns rate=0.1 bits=8, pipegcn".')
     ] = "vanilla, exact, bns, pipegcn",
     workers: Annotated[
         int | None, of_workers(help="Default: one per part (4 if not yet cut); fewer take several each.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each recipe: seeds 0, 1, …")] = 3,
     link: Link = None,
-    hosts: Annotated[int | None, of_workers(help="With --link: among how many; default: one per worker.")] = None,
+    hosts: Annotated[int | None, of_workers(help="With --link: number of hosts; default: one per worker.")] = None,
     target: Annotated[
         float | None, typer.Option(help="The score to reach; default: 99 % of the best of vanilla.")
     ] = None,
@@ -84,7 +84,7 @@ def compare(
     if resume and out_folder is None:
         raise InputError("--resume needs the comparison's folder: give --out DIR")
     folder = out_folder or free_folder(Path("comparisons"))
-    # What crosses the links is what is compared: few halo rows matter more than few cut edges.
+    # The traffic on links is compared: few halo rows matter more than few cut edges.
     by = {name: options[name] for name in ("undirected", "directed", "quiet")}
     cut = cutter(source, "metis", "vol", options["method"], **by)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
@@ -99,7 +99,7 @@ def compare(
 
 
 def config_of(options: dict[str, Any]) -> TrainConfig:
-    """The training config of all recipes, out of the options that bear the names of its fields."""
+    """Return the training config of all recipes, made of the options that have the names of its fields."""
     from isthmus.engine import TrainConfig
     from isthmus.nn import ModelConfig
 
@@ -109,7 +109,7 @@ def config_of(options: dict[str, Any]) -> TrainConfig:
 
 
 def _tables(comparison: Comparison) -> Group:
-    """What the recipes achieve and what they cost: two tables that fit a narrow terminal."""
+    """Return what the recipes achieve and what they cost, as two tables that fit a narrow terminal."""
     from isthmus.report.comparison_page import achieved, costs, lead
 
     tables = []

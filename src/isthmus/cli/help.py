@@ -1,4 +1,4 @@
-"""Help that fits a screen: one line per option, with its default in place of a value, and the groups in the margin."""
+"""Print help that fits a screen: one line per option, with its default as the value, and groups in the margin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ REST = "Other"
 
 
 def group(name: str) -> Callable[..., Any]:
-    """What declares an option of that group, as `typer.Option` does."""
+    """Return a variant of `typer.Option` for options of that group."""
     return partial(typer.Option, rich_help_panel=name)
 
 
 class Command(TyperCommand):
-    """A command whose help has the lines of its options and few more."""
+    """A command whose help has one line per option and few more."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         console = Console(highlight=False)
@@ -41,14 +41,14 @@ class Command(TyperCommand):
 
 
 class Commands(typer.Typer):
-    """An app whose commands have such help unless they ask for another."""
+    """An app whose commands print such help unless they ask for another."""
 
     def command(self, *args: Any, **options: Any) -> Callable[..., Any]:
         return super().command(*args, **{"cls": Command, **options})
 
 
 def _groups(parameters: list[Any]) -> dict[str, list[Any]]:
-    """Parameters by group, in the order of declaration: arguments, options without a group, the others, the rest."""
+    """Return the parameters by group: arguments, options without a group, the other groups, the rest."""
     found: dict[str, list[Any]] = {"": [], "Options": []}
     for parameter in parameters:
         own = REST if parameter.name == "help" else parameter.rich_help_panel or "Options"
@@ -61,7 +61,7 @@ def _argument(parameter: Any) -> bool:
 
 
 def _written(parameter: Any) -> str:
-    """As one types it: ``--hidden 64``, ``--out …``, ``--quiet``, ``SOURCE``."""
+    """Return a parameter as a user types it: ``--hidden 64``, ``--out …``, ``--quiet``, ``SOURCE``."""
     if _argument(parameter):
         return parameter.metavar or parameter.name.upper()
     name, value = parameter.opts[0], parameter.default

@@ -1,4 +1,4 @@
-"""Commands that tell: recipes, report, variance, doctor."""
+"""Commands that only inform: recipes, report, variance, doctor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_LINKS = 12  # shown to a person; --json has all of them
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="One of them, to be explained.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The recipe to explain.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the recipes, or explain one: its paper, its options and their defaults.
@@ -83,12 +83,10 @@ def report(
 @app.command()
 def variance(
     folder: Annotated[Path, typer.Argument(help="A parts folder.")],
-    rate: Annotated[
-        float, typer.Option(help="Share that is kept: of edges, or of halo rows by boundary samplers.")
-    ] = 0.1,
+    rate: Annotated[float, typer.Option(help="Share of edges that is kept; boundary samplers: of halo rows.")] = 0.1,
     draws: Annotated[int, typer.Option(help="Graphs drawn by each sampler.")] = 200,
-    width: Annotated[int, typer.Option(help="Of the rows that are aggregated.")] = 64,
-    norm: Annotated[str, typer.Option(help="Of the aggregation: mean, gcn or sum.")] = "mean",
+    width: Annotated[int, typer.Option(help="Width of the rows that are aggregated.")] = 64,
+    norm: Annotated[str, typer.Option(help="The aggregation: mean, gcn or sum.")] = "mean",
     features: Annotated[
         str, typer.Option(help="own: the graph's, projected, through relu; random: of log-normal lengths.")
     ] = "own",
@@ -157,7 +155,7 @@ def doctor(timeout: Timeout = 300.0, as_json: Json = False) -> None:
 
 
 def _links_table(meeting: Meeting) -> Table:
-    """The links, the slowest first."""
+    """Return a table of the links, the slowest first."""
     from isthmus.testbed import written
 
     links = sorted(meeting.links, key=lambda link: link.bits_per_second)

@@ -1,4 +1,4 @@
-"""The command that makes a narrow network on this machine: testbed."""
+"""The command testbed, which makes a narrow network on this machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def bed(
     command: Annotated[list[str] | None, typer.Argument(help="Run on every host; default: wait for Ctrl-C.")] = None,
     hosts: Annotated[int, of_workers(help="How many.")] = 2,
     link: Link = "1gbit",
-    workers_per_host: Annotated[int, of_workers(help="Times that the command runs on each host.")] = 1,
+    workers_per_host: Annotated[int, of_workers(help="How often the command runs on each host.")] = 1,
     sweep: Annotated[bool, typer.Option("--sweep", help="Only remove what killed testbeds have left.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Hosts with narrow links on this machine, and a command on each of them, as torchrun would start it. Needs root.
+    """Make hosts with narrow links on this machine and run a command on each, as torchrun would start it. Needs root.
 
     Example: isthmus testbed --hosts 4 --link 300mbit -- isthmus train parts --out run
     """
@@ -59,7 +59,7 @@ def bed(
 
 
 def _tell(made: Testbed, reached: float | None, as_json: bool) -> None:
-    """How to enter the hosts, and how fast their links are."""
+    """Print how to enter the hosts, and how fast their links are."""
     from isthmus.testbed import written
 
     table = Table("host", "address", "enter it", title=f"links of {written(made.rate)}")
@@ -72,5 +72,5 @@ def _tell(made: Testbed, reached: float | None, as_json: bool) -> None:
 
 
 def quiet_torch() -> None:
-    """Hosts have addresses but no names, of which torch would warn at each connection. Call it before torch loads."""
+    """Silence torch's warnings about hosts without names, as those of a testbed are; call it before torch loads."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

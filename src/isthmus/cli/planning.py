@@ -1,4 +1,4 @@
-"""The command that says beforehand what training would cost: plan."""
+"""The command plan, which predicts the cost of training."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ DEFAULT_PARTS = 4
 @with_options_of(train, (*SHAPE, *LEARNING, *REST))
 def plan(
     source: Source,
-    parts: Annotated[int | None, typer.Option(help="Of a graph that is not yet cut; default 4.")] = None,
+    parts: Annotated[int | None, typer.Option(help="Parts of a graph that is not yet cut; default 4.")] = None,
     workers: Annotated[int | None, typer.Option(help="Default: one per part; fewer take several parts each.")] = None,
     link: Annotated[
-        str | None, typer.Option(help="Of every machine, such as 10gbit; default: all workers on this machine.")
+        str | None, typer.Option(help="Of every machine, such as 10gbit; default: all workers on this one.")
     ] = None,
     hosts: Annotated[int | None, typer.Option(help="Machines like this one; default: one per worker.")] = None,
     testbed: Annotated[
         bool, typer.Option("--testbed", help="With --link: on this machine's cores, as compare --link runs.")
     ] = False,
-    memory: Annotated[str | None, typer.Option(help="Of a machine, such as 16GiB; default: what this one has.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Per machine, such as 16GiB; default: that of this one.")] = None,
     recipes: Annotated[
-        str | None, typer.Option(help='By commas, each with its options: "vanilla, bns rate=0.1"; default: all.')
+        str | None, typer.Option(help='Separated by commas, with their options: "vanilla, bns rate=0.1"; default: all.')
     ] = None,
-    steps: Annotated[int, typer.Option(help="Rehearsed per recipe, after 3 that do not count.")] = 6,
+    steps: Annotated[int, typer.Option(help="Measured per recipe, after 3 that do not count.")] = 6,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -71,7 +71,7 @@ def plan(
 
 
 def _parts(source: str, parts: int | None, folder: Path, options: dict[str, Any]) -> Book:
-    """The parts of the source: its own, or cut as `compare` would."""
+    """Return the parts of the source: its own, or cut as `compare` would cut it."""
     from isthmus.api.source import cutter
     from isthmus.partition import Book, is_parts_folder
 
@@ -109,7 +109,7 @@ def _cells(found: Outlooks, one: Outlook) -> list[str]:
 
 
 def _assumptions(found: Outlooks, testbed: bool) -> str:
-    """In one line: what the figures stand on."""
+    """Return the assumptions behind the figures in one line."""
     from isthmus.experiments.plan.memory import written
     from isthmus.testbed import written as rate
 

@@ -1,4 +1,4 @@
-"""What the commands share: the app, the consoles, options that many take, and how results are shown."""
+"""Things that several commands share: the app, the consoles, common options, and the output of results."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ Source = Annotated[
 ]
 Undirected = Annotated[bool, of_cutting("--undirected", help="Add the missing direction of every edge.")]
 Directed = Annotated[bool, of_cutting("--directed", help="Keep one-directional edges as they are.")]
-Seed = Annotated[int, of_the_rest(help="Of every random draw.")]
+Seed = Annotated[int, of_the_rest(help="For every random draw.")]
 Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
 Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
 Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]
-Threads = Annotated[int | None, of_workers(help="Per worker; default: this machine's cores shared out.")]
+Threads = Annotated[int | None, of_workers(help="Per worker; default: an equal share of this machine's cores.")]
 
 
 def typed(ctx: typer.Context, names: Mapping[str, str]) -> dict[str, Any]:
-    """The options that somebody gave, those left at their defaults are not among them; ``names`` renames some."""
+    """Return the options that the user gave, without those left at their defaults; ``names`` renames some."""
     own = {"source", "as_json"}
     given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name) and name not in own}
     return {names.get(name, name): value for name, value in given.items()}
@@ -55,7 +55,7 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 
 def speaks() -> bool:
-    """Whether this process tells what came of a job: of joined workers only the first does."""
+    """Return whether this process prints the result of a job: of joined workers only the first does."""
     place = detect()
     return place is None or place.rank == 0
 

@@ -46,7 +46,7 @@ def train(
     hidden: Annotated[int, of_model(help="Width between them.")] = 64,
     heads: Annotated[int, of_model(help="Attention heads (gat).")] = 4,
     dropout: Annotated[float, of_model(help="Between convolutions.")] = 0.5,
-    input_dropout: Annotated[float, of_model(help="Of the features; 0 lets layer 0 aggregate once.")] = 0.0,
+    input_dropout: Annotated[float, of_model(help="On the features; 0 lets layer 0 aggregate once.")] = 0.0,
     layer_norm: Annotated[bool, of_model("--layer-norm", help="Normalise rows between convolutions.")] = False,
     lr: Annotated[float, of_learning(help="Learning rate.")] = 0.01,
     weight_decay: Annotated[float, of_learning(help="L2 penalty.")] = 0.0,
@@ -64,21 +64,21 @@ def train(
     dtype: Annotated[str, of_learning(help="float32 or float64.")] = "float32",
     rows_dtype: Annotated[str | None, of_learning(help="bf16: read and send rows in bf16.")] = None,
     settings: Annotated[list[str] | None, of_recipe("--set", help="A recipe's own option, name=value.")] = None,
-    method: Annotated[str | None, of_cutting(help="Of cutting: metis, ldg, random or blocks.")] = None,
+    method: Annotated[str | None, of_cutting(help="How to cut: metis, ldg, random or blocks.")] = None,
     undirected: Undirected = False,
     directed: Directed = False,
     threads: Threads = None,
     timeout: Timeout = 300.0,
     launcher: Annotated[str, of_workers(help="auto (torchrun, srun, Kubernetes, or this machine), ray.")] = "auto",
-    restarts: Annotated[int, of_workers(help="Times a run that lost a worker starts again without progress.")] = 3,
+    restarts: Annotated[int, of_workers(help="Restarts of a run that lost a worker, without progress between.")] = 3,
     out_folder: Annotated[
         Path | None, of_run("--out", help="The run folder; default: the next of runs/1, runs/2, …")
     ] = None,
-    resume: Annotated[bool, of_run("--resume", help="Go on with the run SOURCE, or with that in --out.")] = False,
+    resume: Annotated[bool, of_run("--resume", help="Resume the run SOURCE, or the one in --out.")] = False,
     tensorboard: Annotated[
         bool, of_run("--tensorboard", help="Write event files to RUN/tensorboard (an extra).")
     ] = False,
-    track: Annotated[str | None, of_run(help="Also tell wandb or mlflow (extras), or both by comma.")] = None,
+    track: Annotated[str | None, of_run(help="Also report to wandb or mlflow (extras); wandb,mlflow: to both.")] = None,
     quiet: Annotated[bool, of_run("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -124,7 +124,7 @@ def verify(
     from isthmus.nn import MODELS, ModelConfig
 
     if model not in MODELS and "hidden" not in typed(ctx, {}):
-        hidden = ModelConfig.hidden  # a model of one's own need not have such an option
+        hidden = ModelConfig.hidden  # a user's model need not have such an option
     config = TrainConfig(model=ModelConfig(model, layers, hidden, dropout=dropout), steps=steps, dtype=dtype, seed=seed)
 
     result = launch(Job("verify", str(folder), config, threads=threads, timeout=timeout), str(folder), workers)
@@ -140,7 +140,7 @@ def verify(
     err.print(f"{verdict} above {result['limit']:g} (relative to values above one)", soft_wrap=True)
     if not result["equal"] and result["drawn_by"] is not None:
         by = ", ".join(result["drawn_by"]) or "torch.nn.functional.dropout or the like"
-        why = f"the model drew random numbers of its own ({by}), others on each worker: that alone makes it differ"
+        why = f"the model drew its own random numbers ({by}), different ones on each worker: that alone makes it differ"
         remedy = "take graph.dropout(x, p), which draws by node, or verify without dropout (--dropout 0 if it has that)"
         err.print(f"{escape(why)}; {escape(remedy)}", soft_wrap=True, highlight=False)
     if not result["equal"]:

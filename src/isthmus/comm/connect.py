@@ -1,7 +1,7 @@
-"""How workers that have met connect with each other: all of them within the limit, or the error says who did not.
+"""Connect workers that have met with each other: all within the limit, or the error says which did not.
 
-gloo waits for each peer by itself, as long as the limit each time, and its errors name no worker. So it connects in a
-thread that is waited for until the deadline, and signs at the store tell how far the others have come.
+gloo waits for each peer separately, for the whole limit each time, and its errors name no worker. So it connects in a
+thread with a deadline, and marks in the store tell how far the other workers have come.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def connect(
     timeout: float,
     deadline: float,
 ) -> None:
-    """Calls ``link``, which connects with all others, and returns when every worker has done so."""
+    """Call ``link``, which connects with all others, and return when every worker has done so."""
     who, deadline = f"worker {rank} of {size}", max(deadline, time.monotonic() + min(timeout, GRACE))
 
     def work() -> None:
@@ -37,10 +37,10 @@ def connect(
     answer = within(deadline - time.monotonic(), work)
     if answer and isinstance(answer[0], RuntimeError):
         with suppress(RuntimeError):
-            store.delete_key(f"{_TRYING}/{rank}")  # it is this worker that the others will miss
+            store.delete_key(f"{_TRYING}/{rank}")  # so that the others name this worker as missing
         why = str(answer[0]).splitlines()[0][:200]
         raise WorkerError(
-            f"{who} met the others, but cannot connect to them ({why}): see that none has ended, and {_INTERFACE}"
+            f"{who} met the others, but cannot connect to them ({why}): check that none has ended, and {_INTERFACE}"
         ) from answer[0]
     absent = signed(store, _DONE, rank, size, deadline) if answer else _unconnected(rank, size, store)
     if absent or not answer:
@@ -52,5 +52,5 @@ def connect(
 
 
 def _unconnected(rank: int, size: int, store: RendezvousStore) -> list[int]:
-    """Those that do not even try; if all do, those that have not succeeded."""
+    """Return the workers that do not even try; if all do, those that have not succeeded."""
     return unsigned(store, _TRYING, size) or [q for q in unsigned(store, _DONE, size) if q != rank]

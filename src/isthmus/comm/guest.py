@@ -1,4 +1,4 @@
-"""A worker's side of the meeting point: a store, as torch.distributed understands it, behind a proof of the run secret.
+"""A worker's side of the meeting point: a store for torch.distributed, behind a proof of the run secret.
 
 gloo writes this worker's addresses into it and reads those of the others.
 """
@@ -26,16 +26,16 @@ PATIENCE = 1.5
 
 
 def pause(size: int) -> float:
-    """Seconds between two looks for something that is not there yet: many workers ask more seldom."""
+    """Return the seconds between two polls for something that is not there yet; longer for many workers."""
     return max(0.02, size / 2000)
 
 
 class Gone(RuntimeError):
-    """The meeting point does not answer any more."""
+    """An error: the meeting point does not answer any more."""
 
 
 class RendezvousStore(dist.Store):
-    """The connection of worker ``rank`` of ``size``. Several threads may use it; each question is short.
+    """The connection of worker ``rank`` of ``size``, a store that several threads may use; each question is short.
 
     The handshake takes at most the timeout of the stream, a question at most ``timeout`` seconds.
     """
@@ -48,7 +48,7 @@ class RendezvousStore(dist.Store):
         self.seal = self._introduce(rank, size, key_of(secret), time.monotonic() + (stream.gettimeout() or SECONDS))
 
     def _introduce(self, rank: int, size: int, key: bytes, deadline: float) -> Seal:
-        """Prove to each other that both know the secret; raises `Stranger` where no meeting point listens."""
+        """Prove to each other that both know the secret; raise `Stranger` if it is not a meeting point that listens."""
         greeting = self._receive(deadline)
         if len(greeting) != GREETING or not greeting.startswith(MAGIC):
             raise Stranger("what listens there is no meeting point of this version of isthmus")
@@ -58,7 +58,7 @@ class RendezvousStore(dist.Store):
         content = self._receive(deadline)
         if content == REFUSED:
             raise InputError(
-                f"worker {rank} was not let in at the meeting point, whose run secret is another: give every worker "
+                f"the meeting point refused worker {rank}, since its run secret differs: give every worker "
                 f"the same {SECRET} or {SECRET_FILE}"
             )
         answer = content[TAG:]
@@ -67,8 +67,8 @@ class RendezvousStore(dist.Store):
         _check_quarrel(told)
         if "taken" in told:
             raise WorkerError(
-                f"there is already a worker {rank}, at {told['taken']}: is this one started twice, or has another the "
-                "same RANK?"
+                f"there is already a worker {rank}, at {told['taken']}: was this one started twice, or does another "
+                "have the same RANK?"
             )
         return Seal(key, theirs, mine, server=False)
 
@@ -87,9 +87,9 @@ class RendezvousStore(dist.Store):
         return self._ask("delete", key=key)["there"]
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Return when all keys are there; a RuntimeError if they are not in time."""
+        """Return when all keys are there; raise a RuntimeError if they are not in time."""
         seconds = self.limit if timeout is None else timeout.total_seconds()
-        # gloo waits as long for one worker as the run does for all (`comm.connect`), which knows who is missing.
+        # gloo's limit for one worker is the run's for all; `comm.connect` knows who is missing and must time out first.
         deadline = time.monotonic() + PATIENCE * seconds
         while not self.check(keys):
             if time.monotonic() > deadline:
@@ -97,7 +97,7 @@ class RendezvousStore(dist.Store):
             time.sleep(self.pause)
 
     def connected(self) -> None:
-        """Say that this worker is connected to all others; when all have said so, the meeting point is closed."""
+        """Report that this worker is connected to all others; when all have, the meeting point is closed."""
         self._ask("connected")
 
     def leave(self) -> None:
@@ -119,7 +119,7 @@ class RendezvousStore(dist.Store):
         return told
 
     def _receive(self, deadline: float) -> bytes:
-        """Return the next frame; a TimeoutError if it is not whole by then, however it trickles in."""
+        """Return the next frame; raise a TimeoutError if it is not complete by the deadline."""
         while (content := self.frames.next()) is None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -140,7 +140,7 @@ def _check_quarrel(told: dict[str, Any]) -> None:
 def enter(
     rank: int, size: int, address: tuple[str, int], secret: bytes, timeout: float, deadline: float
 ) -> RendezvousStore | str:
-    """Come to the meeting point, as often as it takes; words say what failed until the deadline."""
+    """Connect to the meeting point, with as many attempts as it takes; return what failed if the deadline passes."""
     while True:
         left = max(0.1, deadline - time.monotonic())
         try:

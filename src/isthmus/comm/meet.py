@@ -1,7 +1,7 @@
-"""How workers that are processes find each other: at a meeting point (`comm.rendezvous`) that one of them keeps.
+"""Bring workers that are processes together, at a meeting point (`comm.rendezvous`) that one process keeps.
 
-It is worker 0, at the address that all were told; or who started them, if that was this program. torchrun's agent has a
-store of its own at that address: there worker 0 only says where the meeting point is.
+That is worker 0, at the address that all were told, or the process that started them, if it was this program. With
+torchrun, its agent has its own store at that address; worker 0 only publishes there where the meeting point is.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from isthmus.comm.secret import run_secret
 from isthmus.errors import WorkerError
 
 T = TypeVar("T")
-KEPT = "ISTHMUS_MEETING"  # "starter": who started the workers keeps the meeting point
+KEPT = "ISTHMUS_MEETING"  # "starter": the process that started the workers keeps the meeting point
 MEETING = "meeting"
 
 
 def meet(rank: int, size: int, host: str, port: int, timeout: float, address: str = "") -> RendezvousStore:
-    """A store that all workers have reached; the error names those that have not.
+    """Return a store that all workers have reached; the error names those that have not.
 
-    ``address`` is that of this machine where worker 0 listens if host and port are those of torchrun's agent; "": the
-    one that leads there.
+    ``address`` is where worker 0 listens on this machine if host and port are those of torchrun's agent; "": the
+    address that leads there.
     """
     deadline, secret = time.monotonic() + timeout, run_secret()
     place, keeper = (host, port), None
@@ -64,7 +64,7 @@ def meet(rank: int, size: int, host: str, port: int, timeout: float, address: st
 
 
 def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadline: float) -> Rendezvous:
-    """Make the meeting point of worker 0, as soon as the name of its host is known."""
+    """Make the meeting point of worker 0, as soon as the name of its host can be resolved."""
     if failure := _knock(host, None, deadline):
         raise WorkerError(f"worker 0 could not meet the others at {host}:{port} within {timeout:g} s: {failure}")
     try:
@@ -79,9 +79,9 @@ def _keep(host: str, port: int, size: int, secret: bytes, timeout: float, deadli
 def _told_by_agent(
     rank: int, size: int, agent: tuple[str, int], address: str, secret: bytes, timeout: float, deadline: float
 ) -> tuple[tuple[str, int], Rendezvous | None]:
-    """Return where the meeting point is, and on worker 0 the meeting point itself.
+    """Return the address of the meeting point, and on worker 0 the meeting point itself.
 
-    Who can write to the agent's store can name another place, but not prove there that he knows the secret.
+    An attacker who can write to the agent's store can name another address, but cannot prove there to know the secret.
     """
     store = _open(rank, size, *agent, timeout, deadline)
     if rank == 0:
@@ -117,12 +117,12 @@ def _own_address(host: str, port: int) -> str:
     """Return the address of this machine by which it reaches a host."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
-        asking.connect(address)  # nothing is sent: it only chooses the way
+        asking.connect(address)  # sends nothing: it only selects the route
         return str(asking.getsockname()[0])
 
 
 def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) -> list[int]:
-    """Signs, and waits until all have; the ranks of those that have not when it is too late."""
+    """Sign, and wait until all workers have; return the ranks of those that have not by the deadline."""
     with _still_there():
         store.set(f"{what}/{rank}", "1")
         while not store.check([f"{what}/{q}" for q in range(size)]) and time.monotonic() < deadline:
@@ -131,13 +131,13 @@ def signed(store: dist.Store, what: str, rank: int, size: int, deadline: float) 
 
 
 def all_connected(store: RendezvousStore) -> None:
-    """Say that this worker needs nobody else to come in."""
+    """Tell the meeting point that this worker waits for no other worker."""
     with _still_there():
         store.connected()
 
 
 def unsigned(store: dist.Store, what: str, size: int) -> list[int]:
-    """The ranks of those that have not signed yet."""
+    """Return the ranks of the workers that have not signed yet."""
     with _still_there():
         return [q for q in range(size) if not store.check([f"{what}/{q}"])]
 
@@ -148,7 +148,7 @@ def _still_there() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise WorkerError(
-            "the meeting place is gone: worker 0, or who started it, has ended; its own last lines say why"
+            "the meeting point is gone: worker 0, or the process that started it, has ended; its own last lines say why"
         ) from error
 
 
@@ -157,9 +157,9 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
-    """What came of the work in a thread of its own, one thing, or nothing if it still goes on.
+    """Run `work` in a thread; return [result], or [] if it still runs after ``seconds``.
 
-    A RuntimeError is what torch.distributed says of its peers; anything else is raised.
+    A RuntimeError, by which torch.distributed reports on peers, is returned as the result; anything else is raised.
     """
     answer: list[T | RuntimeError] = []
     wrong: list[Exception] = []
@@ -183,8 +183,8 @@ def within(seconds: float, work: Callable[[], T]) -> list[T | RuntimeError]:
 def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: float) -> dist.Store:
     """Return the store of torchrun's agent.
 
-    torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits for ever for a
-    stranger who listens at that port. So the address is tried first, and the store is opened under a deadline.
+    torch's own client prints stack traces while it waits, takes up to twice its timeout, and waits forever for another
+    program that listens at that port. So the address is tried first, and the store is opened under a deadline.
     """
     failure = _knock(host, port, deadline)
     if failure:
@@ -195,7 +195,7 @@ def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: 
 
     answer = within(deadline - time.monotonic(), store)
     if answer and not isinstance(answer[0], RuntimeError):
-        # The restart count keeps the meeting point of an earlier attempt from being taken for this one's.
+        # The restart count prevents using the meeting point of an earlier attempt.
         return dist.PrefixStore(f"isthmus/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", answer[0])
     reason = str(answer[0]).strip().splitlines()[0] if answer else "what listens there does not answer"
     raise WorkerError(
@@ -205,7 +205,7 @@ def _open(rank: int, size: int, host: str, port: int, timeout: float, deadline: 
 
 
 def _knock(host: str, port: int | None, deadline: float) -> str:
-    """Waits until the host is known and somebody listens at the port (None: any); says what failed, or nothing."""
+    """Wait until the host is known and a program listens at the port (None: any); return what failed, or ""."""
     while True:
         try:
             socket.getaddrinfo(host, port)

@@ -1,4 +1,4 @@
-"""Workers as processes, over torch.distributed with gloo."""
+"""A transport between processes, over torch.distributed with gloo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.errors import WorkerError
 
 
 class Processes(Transport):
-    """Joins the workers named by (rank, size) that meet at (host, port). Owns the process group; `close` ends it."""
+    """The transport of worker ``rank`` of ``size``, which meets the others at (host, port); owns the process group."""
 
     def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, address: str = ""):
         super().__init__(rank, size, timeout)
@@ -26,7 +26,7 @@ class Processes(Transport):
 
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
-            self.apart = dist.new_group(timeout=limit)  # its own connections
+            self.apart = dist.new_group(timeout=limit)  # with its own connections
 
         try:
             connect(rank, size, self.store, link, timeout, deadline)
@@ -38,7 +38,7 @@ class Processes(Transport):
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
     ) -> Pending:
         group = self.apart if apart else None
-        tag = transfer % (1 << 30)  # transfers that are under way together must not be taken for each other
+        tag = transfer % (1 << 30)  # concurrent transfers must not be confused
         arriving, leaving = [], []
         for q in self.peers:
             try:
@@ -51,7 +51,7 @@ class Processes(Transport):
         return _Works(self, arriving, leaving, (send, recv), where)
 
     def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
-        """What a backend's error means: too late, or gone."""
+        """Return the meaning of a backend's error as a `WorkerError`: the peer is late, or gone."""
         text = str(error).lower()
         if "timed out" in text or "timeout" in text:
             return self.late(peer, where)

@@ -1,8 +1,8 @@
-"""The meeting point: a small server, in worker 0 or in who started the workers, where they tell each other addresses.
+"""The meeting point: a small server, in worker 0 or the process that started the workers, to exchange addresses.
 
-It stands in a network where others can reach it. So nobody is listened to before he has shown that he knows the run
-secret (`comm.frames`), and everything is bounded: connections, time, the length of a frame, what a worker may store.
-Strangers are dropped and counted. When all workers are connected to each other nobody can come in any more.
+Others on the network can reach it. So no client is served before it has proven that it knows the run secret
+(`comm.frames`), and everything is bounded: connections, time, the length of a frame, what a worker may store.
+Strangers are dropped and counted. When all workers are connected to each other, no new connection is accepted.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from isthmus.console import note
 LOOPBACK = ("127.", "::1")
 EVERYWHERE = "0.0.0.0"
 BACKLOG = 128
-SECONDS = 5.0  # for a stranger to show that he is none
-STRANGERS = 128  # connections at once that have not shown it yet; two for each worker besides
-KEYS = 64  # that a worker may store
-KEY = 256  # characters of one
+SECONDS = 5.0  # for a client to prove that it knows the secret
+STRANGERS = 128  # connections at once without that proof; plus two for each worker
+KEYS = 64  # number of keys that a worker may store
+KEY = 256  # characters of a key
 REFUSED = b"no"
 LAST_WORDS = 2.0  # seconds
 
 
 def most_bytes(size: int) -> int:
-    """Return how many bytes a frame may have, and all values that a worker stores, if there are so many workers."""
+    """Return how many bytes a frame, or all values stored by one worker, may have with this many workers."""
     return (64 + size) << 10
 
 
 class Rendezvous:
-    """A meeting point of ``size`` workers at an address of this machine; port 0 is one that the system chooses."""
+    """A meeting point of ``size`` workers at an address of this machine; with port 0 the system chooses the port."""
 
     def __init__(self, host: str, port: int, size: int, secret: bytes):
         self.size, self.key = size, key_of(secret)
         self.listener: socket.socket | None = listen(host, port)
         self.listener.setblocking(False)
         address, self.port = self.listener.getsockname()[:2]
-        self.here = ("127.0.0.1" if address == EVERYWHERE else address, self.port)  # as this machine itself reaches it
+        self.here = ("127.0.0.1" if address == EVERYWHERE else address, self.port)  # for this machine itself
         self.strangers = 0
-        self.pending: dict[_Guest, None] = {}  # the oldest first
+        self.pending: dict[_Guest, None] = {}  # oldest first
         self.guests: dict[int, _Guest] = {}
-        self.values: dict[str, tuple[int, bytes]] = {}  # by key: who stored it, and what
+        self.values: dict[str, tuple[int, bytes]] = {}  # by key: the worker that stored it, and the value
         self.connected: set[int] = set()
         self.quarrel = ""
         self.selector = selectors.DefaultSelector()
@@ -79,7 +79,7 @@ class Rendezvous:
         self.close()
 
     def close(self) -> None:
-        """End it. Who is still there before all have met may ask why for a short while."""
+        """End it; workers still present before all have met get a short while to ask for the reason."""
         if self.ended:
             return
         deadline = time.monotonic() + LAST_WORDS
@@ -111,7 +111,7 @@ class Rendezvous:
         assert self.listener is not None
         try:
             stream, _ = self.listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # disconnected again
             return
         except OSError:  # too many open files
             self._drop_oldest()
@@ -131,7 +131,7 @@ class Rendezvous:
             self._drop(next(iter(self.pending)))
 
     def _hurry(self) -> None:
-        """Drop who has had his time."""
+        """Drop clients that did not prove themselves in time."""
         now = time.monotonic()
         for guest in [one for one in self.pending if now > one.deadline]:
             self._drop(guest)
@@ -149,11 +149,11 @@ class Rendezvous:
                         words = json.dumps(self._answer(guest, json.loads(guest.seal.open(content))))
                         guest.send(guest.seal.close(words.encode()))
                         self._all_met()
-        except Exception:  # whatever a guest does wrong, the others are still attended to
+        except Exception:  # whatever a client does wrong, the others are still served
             self._drop(guest)
 
     def _let_in(self, guest: _Guest, content: bytes) -> None:
-        """Read a hello. Who cannot prove it is refused; who can is told whether his place is free."""
+        """Read a hello; refuse a client without proof, and tell one with proof whether its rank is free."""
         nonce, tag, words = content[:NONCE], content[NONCE : NONCE + TAG], content[NONCE + TAG :]
         try:
             proven(tag, self.key, b"hello", guest.nonce, nonce, words)
@@ -177,7 +177,7 @@ class Rendezvous:
         if refusal:
             guest.close()
             return
-        self.values = {key: value for key, value in self.values.items() if value[0] != rank}  # of one that is gone
+        self.values = {key: value for key, value in self.values.items() if value[0] != rank}  # of a worker that is gone
         guest.enter(rank, Seal(self.key, guest.nonce, nonce, server=True), most_bytes(self.size))
         self.guests[rank] = guest
 
@@ -208,7 +208,7 @@ class Rendezvous:
         self.values[key] = rank, value
 
     def _all_met(self) -> None:
-        """Nobody else is expected: nobody can come in any more."""
+        """Stop listening when all workers are connected to each other."""
         if len(self.connected) == self.size:
             self._shut()
 
@@ -218,7 +218,7 @@ class Rendezvous:
         guest.close()
 
     def _shut(self) -> None:
-        """Stop listening, and say who came in vain."""
+        """Stop listening, and note how many strangers were dropped."""
         if self.listener is None:
             return
         self.selector.unregister(self.listener)
@@ -231,7 +231,7 @@ class Rendezvous:
 
 
 class _Guest:
-    """One connection: a stranger until he has a seal."""
+    """One connection, which is a stranger's until it has a seal."""
 
     def __init__(self, stream: socket.socket, selector: selectors.BaseSelector):
         self.stream, self.selector = stream, selector
@@ -282,14 +282,14 @@ def _named(stream: socket.socket) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host says by its very name that no other machine can reach it."""
+    """Return whether the name of a host alone says that no other machine can reach it."""
     return host == "localhost" or host.startswith(LOOPBACK)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address of this machine; at all only if others reach it by none of its own.
+    """Return a socket that listens at an address of this machine, or at all of them if none leads to it from outside.
 
-    That is so behind address translation, and where a machine's own name leads it to loopback alone.
+    That happens behind address translation, and if a machine's own name resolves to loopback only.
     """
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if is_loopback(str(address[0])) and not is_loopback(host):

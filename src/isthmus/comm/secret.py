@@ -1,6 +1,6 @@
-"""The run secret: what the workers of one run know and nobody else does. Who knows it is let in at the meeting point.
+"""The run secret, which only the workers of one run know, and which admits them to the meeting point.
 
-Launchers that start workers themselves make one for each run; for workers that others start it is given in the
+Launchers that start workers themselves make one for each run; for workers started otherwise it is given in the
 environment, the same on every machine.
 """
 
@@ -19,12 +19,12 @@ MAKE = "`openssl rand -hex 32` makes one"
 
 
 def new_secret() -> str:
-    """Make a secret that nobody can guess."""
+    """Return a new secret that nobody can guess."""
     return secrets.token_hex(32)
 
 
 def run_secret(environ: Mapping[str, str] = os.environ) -> bytes:
-    """Return the secret that the environment names, itself or as a file; empty if there is none."""
+    """Return the secret in the environment, given directly or as a file; empty if there is none."""
     where, given = SECRET, environ.get(SECRET, "")
     if not given and (path := environ.get(SECRET_FILE, "")):
         where = f"{SECRET_FILE} {path}"

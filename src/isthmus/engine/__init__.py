@@ -1,4 +1,4 @@
-"""The full-graph step, evaluation, checkpoints, the run record, predictions."""
+"""Train and predict on the full graph: the step, evaluation, checkpoints, the run record, predictions."""
 
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.predict import PredictConfig, predict

@@ -1,7 +1,7 @@
-"""Workers that were started differently are refused, by all of them, before anything is trained.
+"""Compare the setup of all workers before training, and refuse on all of them if it differs.
 
-Otherwise a learning rate of 0.01 here and 0.5 there, or an old copy of the parts on one machine, would train on and
-give a wrong result. Every worker tells the others what it has; all compare, and all come to the same words.
+Otherwise a learning rate of 0.01 on one worker and 0.5 on another, or an old copy of the parts on one machine, would
+silently give a wrong result. Every worker sends its facts to the others; all compare them and raise the same error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isthmus.partition import Book
 WHERE = Where("agreement", "gather", 0, "ids")
 NAMED = 3  # differences that the error names
 
-# What is compared, in this order, and how to mend it.
+# The compared facts, in this order, with the remedy for a difference.
 REMEDIES = {
     "versions": "install the same versions on every machine",
     "options": "start every worker with the same command",
@@ -36,7 +36,7 @@ REMEDIES = {
 def check_agreement(
     transport: Transport, config: TrainConfig, book: Book, more: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse to go on unless all workers have the same versions, options and parts. ``more`` are further options."""
+    """Refuse to go on unless all workers have the same versions, options and parts; ``more``: further options."""
     options = {**config.as_dict(), **(more or {})}
     compare_facts(transport, {"versions": versions(), "options": options, "parts": _about(book)})
 
@@ -55,7 +55,7 @@ def check_shapes(transport: Transport, model: nn.Module) -> None:
 
 
 def compare_facts(transport: Transport, facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Tell all workers the facts of this one; raise an `InputError` on each of them if some differ."""
+    """Send the facts of this worker to all; raise an `InputError` on each of them if some differ."""
     if transport.size == 1:
         return
     told = [json.loads(words) for words in transport.gather_words(json.dumps(facts, default=str), WHERE)]
@@ -67,12 +67,12 @@ def compare_facts(transport: Transport, facts: Mapping[str, Mapping[str, Any]]) 
 
 
 def versions() -> dict[str, str]:
-    """Return those versions on which a result depends; builds of torch for other devices have a suffix of their own."""
+    """Return the versions on which a result depends, without the suffix of torch's builds for other devices."""
     return {"isthmus": isthmus.__version__, "torch": str(torch.__version__).partition("+")[0]}
 
 
 def _about(book: Book) -> dict[str, Any]:
-    """Return what must be the same in every copy of a parts folder, the plainest first."""
+    """Return the facts that must be the same in every copy of a parts folder, the simplest first."""
     plain = {name: getattr(book, name) for name in ("name", "nodes", "edges", "features", "classes", "splits", "cut")}
     whole = json.dumps(book.as_dict(), sort_keys=True, default=str)
     digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
@@ -80,7 +80,7 @@ def _about(book: Book) -> dict[str, Any]:
 
 
 def _differences(told: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what is not the same on all workers; what only some of them have is named if nothing else differs."""
+    """Describe each difference between workers; name facts that only some of them have if nothing else differs."""
     names = list(dict.fromkeys(name for one in told for name in one))
     differ = [name for name in names if any(one.get(name, ...) != told[0].get(name, ...) for one in told)]
     shared = [name for name in differ if all(name in one for one in told)]
@@ -88,7 +88,7 @@ def _differences(told: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _sentence(name: str, told: Sequence[Mapping[str, Any]]) -> str:
-    """ "lr is 0.01 on worker 0, 2 and 0.5 on worker 1"."""
+    """Return a sentence such as "lr is 0.01 on worker 0, 2 and 0.5 on worker 1"."""
     ranks: dict[str, list[str]] = {}
     for rank, one in enumerate(told):
         ranks.setdefault(str(one[name]) if name in one else "not there", []).append(str(rank))

@@ -1,7 +1,7 @@
-"""The state of a run on disk: safetensors and json, written whole or not at all, and checked before it is used.
+"""Store the state of a run on disk: safetensors and json, written whole or not at all, and checked before use.
 
-All that changes from step to step is here (weights, optimizer, best weights, counters, and of each worker what its
-channels hold), and every random draw is a function of (seed, step), so a resumed run goes on bit for bit.
+A checkpoint holds all that changes between steps (weights, optimizer, best weights, counters, and the state of each
+worker's channels), and every random draw is a function of (seed, step): so a resumed run continues bit for bit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from isthmus.files.atomic import publish, writing
 _AGAIN = "copy the run folder again, or start another run in another folder"
 _SHARED = "if workers run on several machines, --out must be a folder that they share"
 NEEDED = {"model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"}
-KEEP = 2  # newest checkpoints that stay, besides step 0
+KEEP = 2  # newest checkpoints that are kept, besides step 0
 _SUMS = "checksums.json"
 
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """The progress of a run: steps done, best scores so far."""
 
     step: int = 0
     best_step: int = 0
@@ -53,7 +53,7 @@ class State:
 
 
 def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> None:
-    """A worker's own share of a checkpoint; `save` makes the whole of it visible when all have written theirs."""
+    """Write a worker's own share of a checkpoint; `save` publishes the checkpoint when all shares are written."""
     with _building(run, step) as folder:
         save_file(_contiguous(state), folder / _worker_file(rank))
 
@@ -67,7 +67,7 @@ def save(
     identity: dict[str, Any],
     workers: int,
 ) -> None:
-    """Writes ``checkpoints/step-N``; `identity` is what a resumed run must share with this one."""
+    """Write ``checkpoints/step-N``; `identity` is what a resumed run must share with this one."""
     with _building(run, progress.step) as building:
         state, groups = _flatten(optimizer.state_dict())
         save_file(_contiguous(model.state_dict()), building / "model.safetensors")
@@ -81,12 +81,12 @@ def save(
         publish(building, _folder(run, progress.step))
     done = [step for step in steps(run) if step <= progress.step]
     for step in steps(run):
-        if step not in (0, *done[-KEEP:]):  # a later one was found damaged, and passed over
+        if step not in (0, *done[-KEEP:]):  # a later checkpoint was damaged and skipped: remove it
             shutil.rmtree(_folder(run, step), ignore_errors=True)
 
 
 def newest(run: Path, note: Callable[[str], None]) -> int:
-    """The step of the newest whole checkpoint; those passed over are noted, and what was half-written is removed."""
+    """Return the step of the newest intact checkpoint; note the damaged ones and remove unfinished ones."""
     for left in (run / "checkpoints").glob(".step-*"):
         shutil.rmtree(left, ignore_errors=True)
     found = steps(run)
@@ -97,12 +97,12 @@ def newest(run: Path, note: Callable[[str], None]) -> int:
         wrong = damage(_folder(run, step))
         if not wrong:
             return step
-        note(f"{_folder(run, step)} is damaged ({wrong}) and passed over")
+        note(f"{_folder(run, step)} is damaged ({wrong}) and skipped")
     raise InputError(f"every checkpoint of {run} is damaged (the first: {wrong}): start again with another --out")
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint; nothing if every file is as it was written."""
+    """Return what is wrong with a checkpoint; "" if every file is as it was written."""
     try:
         sums = read_json(folder / _SUMS, _AGAIN)
         if not isinstance(sums, dict) or not all(map(is_plain_name, sums)) or not set(sums) >= NEEDED:
@@ -113,20 +113,20 @@ def damage(folder: Path) -> str:
         altered = [name for name, said in sums.items() if sha256(folder / name) != said]
     except (InputError, OSError) as error:
         return str(error)
-    return "" if not altered else f"{altered[0]} is not as it was written"
+    return "" if not altered else f"{altered[0]} has changed since it was written"
 
 
 def restore(
     run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
 ) -> tuple[Progress, dict[str, Tensor], int]:
-    """Puts a checkpoint into model and optimizer; its progress, its best weights and how many workers it had."""
+    """Load a checkpoint into model and optimizer; return its progress, best weights and number of workers."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
     if changed := changes(state.identity, identity):
         cut_anew = any(change.startswith("parts was") for change in changed)
         hint = " (a graph is cut anew for each number of workers: cut it once, and give its parts)" if cut_anew else ""
         raise InputError(
-            f"{run} was begun otherwise: {', '.join(changed)}{hint}: resume with the same options, or start another "
-            "run in another folder"
+            f"{run} was started with other options: {', '.join(changed)}{hint}: resume with the same options, or start "
+            "another run in another folder"
         )
     with fitting(_folder(run, step)):
         model.load_state_dict(weights)
@@ -136,23 +136,23 @@ def restore(
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
-    """Say in one line that what a checkpoint holds is not what the model, optimizer or channels have room for."""
+    """Report in one line that a checkpoint does not fit the model, the optimizer or the channels."""
     try:
         yield
     except InputError:
         raise
     except (RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        # Their texts list every tensor, on many lines.
+        # The original messages list every tensor, on many lines.
         raise InputError(f"{folder} does not fit this model: give the model that was trained, or {_AGAIN}") from None
 
 
 def restore_worker(run: Path, step: int, rank: int) -> dict[str, Tensor]:
-    """What `save_worker` saved."""
+    """Return the tensors that `save_worker` saved."""
     return _load(_folder(run, step) / _worker_file(rank))
 
 
 def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
-    """Progress, best weights and identity of the newest checkpoint, for using a run's model without its optimizer."""
+    """Return progress, best weights and identity of the newest checkpoint, to use the model without its optimizer."""
     found = steps(run)
     if not found:
         raise InputError(f"{run} has no checkpoint: give the folder of a run that was trained")
@@ -164,7 +164,7 @@ def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
 
 
 def steps(run: Path) -> list[int]:
-    """The steps of which there are checkpoints, ascending."""
+    """Return the steps that have checkpoints, ascending."""
     names = [path.name for path in (run / "checkpoints").glob("step-*")] if (run / "checkpoints").is_dir() else []
     return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{1,15}", name))
 
@@ -175,7 +175,7 @@ def _folder(run: Path, step: int) -> Path:
 
 @contextmanager
 def _building(run: Path, step: int) -> Iterator[Path]:
-    """Where a checkpoint is written until it is whole. All workers know the name; nothing stays of one that fails."""
+    """Give the folder in which all workers write a checkpoint until it is complete; remove it if writing fails."""
     folder = run / "checkpoints" / f".step-{step}"
     with writing(_folder(run, step)):
         try:
@@ -191,7 +191,7 @@ def _worker_file(rank: int) -> str:
 
 
 def _read(run: Path, step: int, *names: str) -> tuple[Any, ...]:
-    """`State`, and the named tensors."""
+    """Return the `State` and the named tensors."""
     file = _folder(run, step) / "state.json"
     state = read_as(State, read_json(file, _SHARED), str(file), _AGAIN)
     return state, *(_load(file.with_name(f"{name}.safetensors")) for name in names)
@@ -211,7 +211,7 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """An optimizer's tensors by "parameter/name", and its parameter groups, which are plain json."""
+    """Return an optimizer's tensors by "parameter/name", and its parameter groups, which are plain json."""
     entries = [(f"{k}/{name}", v) for k, values in state["state"].items() for name, v in values.items()]
     return {key: torch.as_tensor(v) for key, v in entries if v is not None}, state["param_groups"]
 
@@ -219,7 +219,7 @@ def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, A
 def _unflatten(
     tensors: dict[str, Tensor], groups: list[dict[str, Any]], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """The reverse of `_flatten`, if it is the state of such an optimizer."""
+    """Reverse `_flatten`, and check that the state fits this optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     pairs = zip(groups, optimizer.state_dict()["param_groups"], strict=True)
     state: dict[int, dict[str, Tensor]] = {}
@@ -232,7 +232,7 @@ def _unflatten(
 
 
 def _like(group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A parameter group from json as one of this optimizer; what another version of torch did not have stays as is."""
+    """Return a parameter group read from json in the types of this optimizer's; keep settings that it lacks."""
     found = {**own, **group}
     for name, value in own.items():
         given = tuple(found[name]) if isinstance(value, tuple) and isinstance(found[name], list) else found[name]
@@ -245,7 +245,7 @@ def _like(group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(value: Any) -> Any:
-    """The type of a setting, or the types of several; whole numbers are numbers."""
+    """Return the type of a setting, or the types of a tuple; int counts as float."""
     if isinstance(value, tuple):
         return tuple(_kinds(one) for one in value)
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)

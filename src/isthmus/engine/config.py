@@ -1,4 +1,4 @@
-"""What a training run is asked to do. All of it is in the run's config.json."""
+"""The options of a training run, all of which are stored in the run's config.json."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FEATURES = ("raw", "rows", "standard")
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training run, but for the graph and the number of workers."""
+    """The options of one training run, except the graph and the number of workers."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     recipe: str = "exact"
     options: dict[str, Any] = field(default_factory=dict)
-    """What the recipe understands, as given by ``--set name=value``."""
+    """The recipe's own options, as given by ``--set name=value``."""
     optimizer: str = "adam"
     lr: float = 0.01
     weight_decay: float = 0.0
@@ -79,7 +79,7 @@ class TrainConfig:
 
 
 def flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """{"model": {"hidden": 8}} → {"model.hidden": 8}."""
+    """Flatten nested options: {"model": {"hidden": 8}} → {"model.hidden": 8}."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         found |= flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
@@ -87,9 +87,9 @@ def flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two sets of options, in words.
+    """Describe in words the differences between two sets of options.
 
-    An option that only one of them has, as those of another recipe, is named only if nothing else differs.
+    An option that only one of them has, such as one of another recipe, is named only if nothing else differs.
     """
     one, other = flat(before), flat(now)
     differ = [name for name in {**one, **other} if name not in one or name not in other or one[name] != other[name]]

@@ -1,4 +1,4 @@
-"""Rows brought to worker 0 by node, whoever owns them."""
+"""Gather rows of given nodes on worker 0 from their owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHERE = Where("predictions", "gather", 0)
 
 
 class OwnRows:
-    """What a worker knows of its n inner nodes."""
+    """The rows that a worker has for its n inner nodes."""
 
     def __init__(self, nodes: np.ndarray, known: Known, transport: Transport):
         self.known, self.transport = known, transport
@@ -23,9 +23,9 @@ class OwnRows:
         self.ranked = nodes[self.order]
 
     def gather(self, ids: np.ndarray, columns: Sequence[Column]) -> dict[str, np.ndarray]:
-        """The columns of k nodes, [k] or [k, width], put together from their owners; nothing but on worker 0.
+        """Return on worker 0 the columns of k nodes, [k] or [k, width], gathered from their owners; elsewhere nothing.
 
-        Every worker gives the same ids, in any order, the same one twice if need be.
+        Every worker passes the same ids, in any order; ids may be repeated.
         """
         first = np.searchsorted(self.ranked, ids, "left")
         mine = np.flatnonzero(first < np.searchsorted(self.ranked, ids, "right"))
@@ -43,7 +43,7 @@ class OwnRows:
 
 
 def _to_first(rows: Tensor, transport: Transport) -> list[Tensor]:
-    """On worker 0 the rows of every worker, of any lengths, in rank order; elsewhere nothing."""
+    """Return on worker 0 the rows of every worker, of any lengths, in rank order; elsewhere nothing."""
     lengths = torch.zeros(transport.size, dtype=torch.int64)
     lengths[transport.rank] = len(rows)
     transport.all_reduce(lengths, WHERE)

@@ -1,7 +1,7 @@
-"""The lock of a run folder: one command writes to it at a time, also where several machines share it.
+"""Lock a run folder so that only one command writes to it at a time, even if several machines share it.
 
 The lock is a file in the folder that names its owner. The owner renews the file's time while it lives, so the lock of
-one that died is taken over: at once if it died on this machine, else when its time has become old.
+a dead owner can be taken over: at once if it died on this machine, else when the file has become old.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from isthmus.errors import InputError
 from isthmus.files.atomic import writing
 
 NAME = "run.lock"
-BEAT = 5.0  # seconds between two signs of life
-OLD = 60.0  # seconds without one after which an owner on another machine counts as dead
-PAUSE = 0.5  # seconds between two looks of one who waits
+BEAT = 5.0  # seconds between two renewals
+OLD = 60.0  # seconds without renewal after which an owner on another machine counts as dead
+PAUSE = 0.5  # seconds between two checks while waiting
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, as others can recognise it: process ids mean something only inside one `system`."""
+    """The identity of a process; process ids are meaningful only inside one `system`."""
 
     host: str
     pid: int
@@ -37,7 +37,7 @@ class Owner:
     since: float
     system: str
     began: str
-    """When the process began, by its own system: process ids are given out again."""
+    """The start time of the process by its own system, since process ids are reused."""
 
     @staticmethod
     def here() -> Owner:
@@ -49,14 +49,14 @@ class Owner:
 
     @property
     def lives(self) -> bool:
-        """Whether the process is still there; to be asked on its own system only."""
+        """Whether the process still exists; to be asked only on its own system."""
         return bool(self.began) and _began(self.pid) == self.began
 
 
 class FolderLock:
-    """Holds a folder while a ``with`` block lasts; raises `InputError` if somebody else holds it.
+    """A lock on a folder, held during a ``with`` block; raises `InputError` if another process holds it.
 
-    ``patient``: wait for an owner that may be dead, as those must that a launcher has started again after a failure.
+    ``patient``: wait for an owner that may be dead, for commands that a launcher restarted after a failure.
     """
 
     def __init__(self, folder: Path, patient: bool = False):
@@ -81,14 +81,14 @@ class FolderLock:
                 self.path.unlink()
 
     def _take(self) -> bool:
-        """Create the lock, unless it is there. A link is made or refused as one act, on network file systems too."""
+        """Create the lock unless it exists; making a link is atomic, also on network file systems."""
         ours = self.folder / f".{NAME}-{self.owner.token}"
         try:
             ours.write_text(json.dumps(asdict(self.owner)))
             try:
                 os.link(ours, self.path)
             except FileExistsError:
-                pass  # somebody's; or ours, if the server's first answer was lost
+                pass  # of another process; or ours, if the server's first answer was lost
             except OSError:  # some file systems have no links
                 with suppress(FileExistsError), open(self.path, "x") as file:
                     file.write(ours.read_text())
@@ -97,10 +97,10 @@ class FolderLock:
             ours.unlink(missing_ok=True)
 
     def _wait_or_refuse(self, deadline: float) -> None:
-        """Remove the lock if its owner is dead; else wait a little, or say who has it."""
+        """Remove the lock if its owner is dead; else wait a little, or raise an error that names the owner."""
         try:
             other, age = self._read()
-        except FileNotFoundError:  # given back just now
+        except FileNotFoundError:  # released just now
             return
         if other is not None and other.on_this_system:
             dead = not other.lives
@@ -114,8 +114,8 @@ class FolderLock:
             raise InputError(f"{self.folder} is in use{_words(other, age)}: wait for it, end it, or give another --out")
 
     def _read(self) -> tuple[Owner | None, float]:
-        """The owner, None if the file cannot be understood, and the seconds since its last sign of life."""
-        with self.path.open() as file:  # opening asks a file server for what is there now
+        """Return the owner (None if the file is not readable as one) and the seconds since the last renewal."""
+        with self.path.open() as file:  # opening makes a file server check for changes
             try:
                 owner = Owner(**json.loads(file.read(10_000)))
             except (ValueError, TypeError):
@@ -123,7 +123,7 @@ class FolderLock:
             return owner, self._now() - os.fstat(file.fileno()).st_mtime
 
     def _now(self) -> float:
-        """The time by the clock of whoever keeps the files: that of this machine may differ."""
+        """Return the time by the clock of the file system, since that of this machine may differ."""
         probe = self.folder / f".{NAME}-{self.owner.token}-now"
         try:
             probe.touch()
@@ -132,7 +132,7 @@ class FolderLock:
             probe.unlink(missing_ok=True)
 
     def _remove(self, dead: Owner | None) -> None:
-        """Take a dead owner's lock away. Of several who try, one can rename it; what was not meant is put back."""
+        """Remove a dead owner's lock; only one process can rename it, and a live owner's lock is put back."""
         aside = self.folder / f".{NAME}-{self.owner.token}-old"
         with suppress(FileNotFoundError):
             self.path.rename(aside)
@@ -152,11 +152,11 @@ class FolderLock:
                 if not self._is_ours():
                     return self._lost()
                 os.utime(self.path)
-            except OSError:  # a file server that does not answer now may do so by the next time
+            except OSError:  # a file server that does not answer now may do so next time
                 continue
 
     def _lost(self) -> None:
-        """Somebody took the lock while this process slept: end as by Ctrl-C, rather than write beside him."""
+        """Interrupt this process, as by Ctrl-C, since its lock was taken while it slept: two must not write at once."""
         said = f"{self.path} was taken away, since this process gave no sign of life for {OLD:g} s: it stops here"
         print(said, file=sys.stderr, flush=True)
         _thread.interrupt_main()
@@ -170,7 +170,7 @@ def _words(owner: Owner | None, age: float) -> str:
 
 
 def _system() -> str:
-    """The boot and the container in which process ids are one process each."""
+    """Return the boot and the container, inside which a process id is unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -179,9 +179,9 @@ def _system() -> str:
 
 
 def _began(pid: int) -> str:
-    """When a process of this system began; "" if it is not there."""
+    """Return when a process of this system began; "" if it does not exist."""
     try:
-        if not Path("/proc/self/stat").exists():  # not Linux: only whether it is there
+        if not Path("/proc/self/stat").exists():  # not Linux: only check that it exists
             os.kill(pid, 0)
             return "some time ago"
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""The nodes that predictions are asked for: a file that names them as their source does, turned into numbers."""
+"""Read the nodes that predictions are asked for from a file, and turn their names into numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from isthmus.partition import Book
 
 
 def read_nodes(path: Path, book: Book) -> np.ndarray:
-    """The nodes in a file as numbers 0 … N − 1, int64 [L]; the file has the source's own ids if the book has them."""
+    """Return the nodes in a file as numbers 0 … N − 1, int64 [L]; the file has the source's ids if the book does."""
     words = book.has_ids and book.ids(0).dtype.kind == "U"
     names = _read_array(path, words) if path.suffix == ".npy" else _read_text(path, words)
     if not len(names):
         raise InputError(f"{path} names no node: give at least one id, or leave --nodes out for all")
     if book.has_ids:
-        nodes, there = _look_up(names, book), f"which is no id of {book.name}"
+        nodes, there = _look_up(names, book), f"which is not an id of {book.name}"
     else:
         nodes = np.where((names >= 0) & (names < book.nodes), names, -1)
         there = f"but the nodes are 0 to {book.nodes - 1}"
@@ -48,7 +48,7 @@ def _read_text(path: Path, words: bool) -> np.ndarray:
 
 
 def _look_up(names: np.ndarray, book: Book) -> np.ndarray:
-    """The numbers of nodes by the source's ids, -1 for those that are not there; part by part, so that none is held."""
+    """Return the numbers of nodes by the source's ids, -1 for unknown ones; reads one part at a time to save memory."""
     nodes = np.full(len(names), -1)
     for k in range(book.num_parts):
         ids = book.ids(k)

@@ -1,4 +1,4 @@
-"""Notes for a person whose run goes well, but not as they may think."""
+"""Notes about runs that work, but perhaps not as the user expects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from isthmus.partition import Book
 
 
 def ignored_weights(book: Book, graph: LocalGraph, model: str) -> str | None:
-    """Say in one line, after a step, that the edges have attributes which the model has not read; None if it has."""
+    """Return a note, after a step, that the model did not read the edges' attributes; None if it did."""
     if not book.has_edge_attr or graph.edge_attr_read:
         return None
     return (

@@ -1,8 +1,8 @@
-"""Class, score and embedding of every node, computed on the parts and written in original ids.
+"""Predict class, score and embedding of every node on the parts, and write them in original ids.
 
-The output goes through worker 0 block by block: for the next few rows of the file every worker sends what it owns of
-them, and worker 0 writes them. So no process holds more than its part and one block, the file is written front to back
-by one process, and the workers need not share a file system.
+The output goes through worker 0 in blocks: for the next rows of the file every worker sends those that it owns, and
+worker 0 writes them. So no process holds more than its part and one block, one process writes the file front to back,
+and the workers need no shared file system.
 """
 
 from __future__ import annotations
@@ -49,33 +49,35 @@ from isthmus.partition import Book, shares
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
 _WRITERS: dict[str, type[Arrays | Table | CsvTable]] = {".npy": Arrays, ".parquet": Table, ".csv": CsvTable}
-Progress = Callable[[int, int], None]  # (rows written, rows in all)
+Progress = Callable[[int, int], None]  # (rows written, total rows)
 
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """What to say of which nodes, by the best weights of which run, and where to."""
+    """The options of a prediction: which run's best weights, what to write of which nodes, and where to."""
 
     run: str
     out: str
-    """Its suffix chooses the format: .npy, .parquet or .csv."""
+    """The output file; its suffix chooses the format: .npy, .parquet or .csv."""
     what: tuple[str, ...] = ("class", "score")
     nodes: str | None = None
-    """A text file with one id per line, or an .npy of ids: row i is then the i-th of them, else node i."""
+    """A text file with one id per line, or an .npy of ids, which give the rows in order; None: row i is node i."""
     overwrite: bool = False
     model: str | None = None
-    """The run's own model, as the caller names it again."""
+    """The run's own model, named again by the caller."""
     trust: bool = False
-    """Import the model of one's own that the run folder names, though the caller does not."""
+    """Import the user's model that the run folder names, though the caller does not name it."""
 
     def __post_init__(self) -> None:
         if Path(self.out).suffix not in SUFFIXES:
             raise InputError(
-                f"{self.out} does not say which format: end --out in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+                f"{self.out} has no known format: let --out end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
             )
         unknown = [name for name in self.what if name not in WHAT]
         if unknown or not self.what:
-            raise InputError(f"cannot say {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}")
+            raise InputError(
+                f"cannot predict {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}"
+            )
         object.__setattr__(self, "what", tuple(dict.fromkeys(self.what)))
 
     @property
@@ -84,7 +86,7 @@ class PredictConfig:
 
     @property
     def table(self) -> bool:
-        """One file with a row per node, not an array for each thing."""
+        """Whether the output is one table with a row per node, not an array per column."""
         return Path(self.out).suffix in TABLES
 
     def targets(self, book: Book) -> list[Path]:
@@ -92,7 +94,7 @@ class PredictConfig:
 
 
 def check_files(asked: PredictConfig, book: Book) -> np.ndarray | None:
-    """Refuses outputs that cannot be written and nodes that are not there; the nodes asked for, None for all."""
+    """Refuse outputs that cannot be written and unknown nodes; return the nodes asked for, None for all."""
     check_free(asked.targets(book), replace=asked.overwrite)
     check_writable(Path(asked.out).parent)
     if asked.parquet:
@@ -109,11 +111,11 @@ def predict(
     model: nn.Module | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Predicts on this worker's part together with the others; every worker calls it with the same arguments.
+    """Predict on this worker's part together with the others; every worker calls it with the same arguments.
 
     ``policy`` is that of the run's recipe, whose exact savings decide the order of sums; ``model`` is needed for a run
-    with a model of one's own. The whole graph is seen, also after inductive training. Returns what was done, when the
-    files are there.
+    with a user's own model. The whole graph is used, also after inductive training. Returns a summary when the files
+    are complete.
     """
     begun = time.perf_counter()
     trained = SavedRun.read(asked.run)
@@ -124,7 +126,7 @@ def predict(
     check_weights(transport, net)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     dense = not isinstance(net, Model)
-    view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # of all nodes
+    view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
     logits, embeddings = _forward(net, view, trained.best_step, last)
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.table)
     names = torch.empty(len(logits), 0)
@@ -148,16 +150,16 @@ def predict(
 
 
 def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:
-    """The convolution whose input is the embedding."""
+    """Return the convolution whose input is the embedding."""
     if not isinstance(model, Model):
-        raise InputError("where a model of one's own has its embedding is not known: leave embedding out of --what")
+        raise InputError("the embedding of your own model is not known: leave embedding out of --what")
     if len(model.convs) == 1:
         raise InputError(f"the one convolution of {asked.run} reads the features: leave embedding out of --what")
     return model.convs[-1]
 
 
 def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> tuple[Tensor, Tensor]:
-    """Logits [n, C], and what enters the convolution `last` [n, H], or [n, 0] for none."""
+    """Return the logits [n, C], and the input of the convolution `last` [n, H], or [n, 0] for none."""
     entered: list[Tensor] = []
     hooks = [] if last is None else [last.register_forward_pre_hook(lambda _, given: entered.append(given[1]))]
     try:
@@ -171,7 +173,7 @@ def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> t
 def _write(
     rows: OwnRows, chosen: list[Column], asked: PredictConfig, book: Book, nodes: np.ndarray | None, progress: Progress
 ) -> int:
-    """Writes the rows of all nodes, or of those that worker 0 was given, block by block; returns how many."""
+    """Write the rows of all nodes, or of those given to worker 0, block by block; return how many."""
     transport, size, total = rows.transport, block_rows(chosen), book.nodes
     if asked.nodes is not None:
         total = int(transport.all_reduce(torch.tensor([0 if nodes is None else len(nodes)]), WANTED))
@@ -185,7 +187,7 @@ def _write(
 
     if transport.rank != 0:
         for _ in blocks():
-            pass  # every row of it goes to worker 0
+            pass  # sends its rows to worker 0
         return total
     try:
         with files_at_once(asked.targets(book), replace=asked.overwrite) as paths:
@@ -199,6 +201,6 @@ def _write(
 
 
 def _from_first(nodes: np.ndarray | None, start: int, end: int, transport: Transport) -> np.ndarray:
-    """Worker 0's nodes of these rows, on every worker."""
+    """Return worker 0's nodes for these rows, on every worker."""
     mine = np.empty(0, np.int64) if nodes is None else nodes[start:end].astype(np.int64)
     return torch.cat(transport.all_gather(torch.from_numpy(mine), WANTED)).numpy()

@@ -1,4 +1,4 @@
-"""Predictions as a CSV file, which every spreadsheet, database and language reads."""
+"""Write predictions as a CSV file, which every spreadsheet, database and language reads."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _names(column: Column) -> list[str]:
 
 
 def _narrow(values: np.ndarray) -> Sequence[np.ndarray]:
-    """[k] or [k, width] → columns of [k]."""
+    """Split [k] or [k, width] into columns of [k]."""
     return [values] if values.ndim == 1 else list(values.T)
 
 
 def _text(values: np.ndarray) -> list[str]:
-    """The shortest digits that give the same number again, which a float32 turned into Python's float has not."""
+    """Return the shortest digits that give the same number again; Python's float of a float32 would have more."""
     return values.astype(str).tolist()

@@ -1,6 +1,6 @@
-"""What can be said of every node, as columns; and the files they are written to, front to back.
+"""The columns that can be predicted for every node, and the files to which they are written front to back.
 
-What the source itself calls a node is a column too, ``id``; it travels as bytes, since it may be a word.
+The source's own name of a node is also a column, ``id``; it is sent as bytes, since it may be a word.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from isthmus.errors import InputError
 from isthmus.files.array_file import ArrayFile
 
-BLOCK_BYTES = 32 << 20  # of rows that are gathered and written at a time
+BLOCK_BYTES = 32 << 20  # bytes of rows that are gathered and written at a time
 WHAT = ("class", "score", "scores", "embedding")
 TABLES = (".parquet", ".csv")  # one file for all columns
 SUFFIXES = (".npy", *TABLES)
@@ -25,7 +25,7 @@ SUFFIXES = (".npy", *TABLES)
 
 @dataclass(frozen=True)
 class Known:
-    """Of k nodes: logits [k, C], embeddings [k, H], and ids as bytes [k, B] (B = 0 where the source has none)."""
+    """The model's output for k nodes: logits [k, C], embeddings [k, H], ids as bytes [k, B] (B = 0 if none)."""
 
     logits: Tensor
     embeddings: Tensor
@@ -37,14 +37,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Column:
-    """One number per node, or `width` of them, made from what is known of it."""
+    """A column of the output: one number per node, or `width` of them, computed from `Known`."""
 
     name: str
     dtype: torch.dtype
     width: int | None
     make: Callable[[Known], Tensor]
     written: np.dtype | None = None
-    """What its bytes are, if they are not numbers that travel as they are."""
+    """The type that is written, if the column is sent as bytes; None: the column's own."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ class Column:
 
     @property
     def kind(self) -> np.dtype:
-        """Of what is written."""
+        """The type that is written."""
         return self.written or torch.empty(0, dtype=self.dtype).numpy().dtype
 
     @property
@@ -67,16 +67,16 @@ class Column:
         return self.make(known).to(self.dtype).contiguous()
 
     def values(self, whole: Tensor) -> np.ndarray:
-        """What is written, [k] or [k, width], of what has arrived."""
+        """Return the received values in the type that is written, [k] or [k, width]."""
         return whole.numpy() if self.written is None else whole.numpy().view(self.written)[:, 0]
 
 
 def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, one_score: bool) -> list[Column]:
-    """The columns asked for.
+    """Return the columns asked for.
 
     ``class``: the likeliest class, or 0 and 1 for each of several labels. ``scores``: the probability of every class.
-    ``score``: the same, or with `one_score` and one label per node only that of the likeliest class. ``embedding``:
-    what enters the last convolution.
+    ``score``: the same, or with `one_score` and one label per node only that of the likeliest class. ``embedding``: the
+    input of the last convolution.
     """
     real = torch.float32
     chances = torch.sigmoid if multilabel else (lambda logits: logits.softmax(1))
@@ -94,22 +94,22 @@ def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, on
 
 
 def id_column(kind: np.dtype) -> Column:
-    """What the source calls each node: integers or words."""
+    """Return the column of the source's names of the nodes: integers or words."""
     return Column("id", torch.uint8, kind.itemsize, lambda known: known.ids, kind)
 
 
 def as_bytes(ids: np.ndarray) -> Tensor:
-    """[k] of any kind → uint8 [k, B]."""
+    """View an array [k] of any type as bytes, uint8 [k, B]."""
     return torch.from_numpy(np.array(ids).view(np.uint8).reshape(len(ids), ids.dtype.itemsize))
 
 
 def block_rows(chosen: Sequence[Column]) -> int:
-    """How many rows are gathered and written at a time."""
+    """Return how many rows are gathered and written at a time."""
     return max(1, BLOCK_BYTES // sum(column.row_bytes for column in chosen))
 
 
 def targets(out: Path, what: Sequence[str], ids: bool) -> list[Path]:
-    """The files that hold the columns: one table, or an array each, STEM.class.npy and so on if several.
+    """Return the files that hold the columns: one table, or an array each, named STEM.class.npy etc. if several.
 
     With `ids`, STEM.id.npy comes first.
     """
@@ -148,7 +148,7 @@ class Table:
         self.arrow, parquet = pyarrow()
         kinds = {column.name: self._kind(column) for column in chosen}
         self.schema = self.arrow.schema({"node": self.arrow.int64(), **kinds})
-        # Hardly two probabilities are equal: dictionaries of them take time and memory and save nothing.
+        # Probabilities are hardly ever equal: a dictionary of them takes time and memory and saves nothing.
         self.file = parquet.ParquetWriter(paths[0], self.schema, use_dictionary=False)
 
     def append(self, nodes: np.ndarray, block: dict[str, np.ndarray]) -> None:

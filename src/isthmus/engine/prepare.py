@@ -1,4 +1,4 @@
-"""Everything that a run begins with: features and labels, the graphs a model may see, the model, the optimizer."""
+"""Prepare everything that a run begins with: features, labels, the graphs a model may see, model and optimizer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Data:
-    """Of n inner nodes: rows [n, F], labels [n] or [n, C], and one bool mask [n] per split."""
+    """The data of n inner nodes: rows [n, F], labels [n] or [n, C], and one bool mask [n] per split."""
 
     x: Rows
     y: Tensor
@@ -39,19 +39,19 @@ class Data:
             raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
         masks = {name: as_tensor(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
         x = _rows(part.x, DTYPES[config.dtype])
-        # Inductive training knows nothing of other nodes, not even the mean of their features.
+        # Inductive training must not use other nodes, not even the mean of their features.
         known = masks["train"] if config.inductive else slice(None)
         return Data(_scaled(x, config.features, known, transport), as_tensor(part.y), masks)
 
     def take(self, keep: Tensor) -> Data:
-        """The nodes of a bool mask."""
+        """Return the data of the nodes of a bool mask."""
         x = self.x.take(keep.nonzero().flatten()) if isinstance(self.x, SparseMatrix) else self.x[keep]
         return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
 
 
 @dataclass(frozen=True)
 class View:
-    """A graph, the data of its nodes and how many classes they have, and the splits that are scored on it."""
+    """A graph, the data of its nodes, their number of classes, and the splits that are scored on it."""
 
     graph: LocalGraph
     data: Data
@@ -61,14 +61,14 @@ class View:
 
 @dataclass(frozen=True)
 class Views:
-    """Transductive: one view for all. Inductive: training nodes; training and validation nodes; all nodes."""
+    """The graphs of a run; transductive: one for all; inductive: training nodes, with validation nodes, all nodes."""
 
     train: View
     scored: tuple[View, ...]
 
     @staticmethod
     def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport, dense: bool = False) -> Views:
-        """``dense``: feature rows as a plain tensor, also where they are kept sparse."""
+        """Build the views of this worker; ``dense``: feature rows as a plain tensor, even if they are stored sparse."""
         part = own_part(book, transport.rank, transport.size)
         graph = LocalGraph.from_part(
             part,
@@ -105,11 +105,11 @@ def _view(graph: LocalGraph, data: Data, classes: int, scores: tuple[str, ...]) 
 def prepare(
     book: Book, config: TrainConfig, policy: Policy, transport: Transport, model: nn.Module | None = None
 ) -> tuple[Views, nn.Module, Optimizer]:
-    """Every worker calls it at the same time; ``model`` replaces the one that the config describes."""
+    """Build views, model and optimizer; all workers call it together. ``model`` replaces the one of the config."""
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     check_not_compiled(model)
-    # Models of one's own do not know of sparse rows.
+    # A user's own model may not support sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     return views, model, optimizer
@@ -136,7 +136,7 @@ def _scaled(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> R
 
 
 def _standardise(x: Tensor, known: Tensor | slice, transport: Transport) -> Tensor:
-    """Mean 0 and deviation 1 per column over all workers' known rows; columns that are constant there become 0."""
+    """Scale columns to mean 0 and deviation 1 over all workers' known rows; constant columns become 0."""
     where, rows = Where("features", "reduce", 0, "features"), x[known].double()
     count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=torch.float64), where)
     mean = transport.all_reduce(rows.sum(0), where) / count

@@ -1,4 +1,4 @@
-"""The record of a run: config.json, metrics.jsonl, summary.json in the run folder, and the times behind them."""
+"""Write the record of a run: config.json, metrics.jsonl, summary.json in the run folder, and measure its times."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KINDS = ("features", "embeddings", "gradients", "weights", "ids")
 
 
 class Record:
-    """Writes the run folder (on worker 0 only; `folder` is None elsewhere)."""
+    """The writer of the run folder (on worker 0 only; `folder` is None elsewhere)."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
 
     def begin(self, config: dict[str, Any], resumed_at: int | None) -> None:
-        """Writes config.json; metrics of steps that a resumed run will do again are dropped."""
+        """Write config.json; drop metrics of steps that a resumed run will repeat."""
         if self.folder is None:
             return
         with writing(self.folder):
@@ -36,7 +36,7 @@ class Record:
         _keep_until(self.folder / "metrics.jsonl", resumed_at)
         for log in self.folder.glob("worker-*.jsonl"):
             rank = log.stem.removeprefix("worker-")
-            if rank.isdecimal() and int(rank) >= config["workers"]:  # there were more of them before
+            if rank.isdecimal() and int(rank) >= config["workers"]:  # an earlier attempt had more workers
                 _keep_until(log, resumed_at)
         write_json(self.folder / "config.json", config)
 
@@ -50,7 +50,7 @@ class Record:
 
 
 class WorkerRecord:
-    """Writes ``worker-K.jsonl``: a line per step with this worker's own times, and what it sent to whom."""
+    """The writer of ``worker-K.jsonl``: a line per step with this worker's times, and the bytes sent to each peer."""
 
     def __init__(self, folder: Path | None, rank: int):
         self.file = None if folder is None else folder / f"worker-{rank}.jsonl"
@@ -70,7 +70,7 @@ class WorkerRecord:
 
 
 def _keep_until(file: Path, step: int | None) -> None:
-    """Begins a file of lines anew; lines of steps up to `step` stay, since those will not be done again."""
+    """Restart a file of lines, but keep lines of steps up to `step`, which will not be repeated."""
     kept = []
     if step is not None and file.is_file():
         for line in file.read_text(errors="replace").splitlines():
@@ -79,7 +79,7 @@ def _keep_until(file: Path, step: int | None) -> None:
             except InputError:
                 break  # a line cut short by the end of the earlier run
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-                raise InputError(f"{file} has a line without a step: mend it or take it out, or remove the file")
+                raise InputError(f"{file} has a line without a step: correct it or take it out, or remove the file")
             if entry["step"] <= step:
                 kept.append(line)
     write_whole(file, "".join(line + "\n" for line in kept))
@@ -91,7 +91,7 @@ def _append(file: Path, values: dict[str, Any]) -> None:
 
 
 def check_folder(folder: Path, resume: bool) -> None:
-    """An earlier run stays untouched unless it is to be resumed; there must be one to resume."""
+    """Refuse to overwrite an earlier run, or to resume one that does not exist."""
     if (folder / "config.json").exists() and not resume:
         raise InputError(f"{folder} holds an earlier run: give another --out, or --resume to go on with it")
     if not (folder / "config.json").exists() and resume:
@@ -100,7 +100,7 @@ def check_folder(folder: Path, resume: bool) -> None:
 
 
 def without_nan(content: Any) -> Any:
-    """Content as json can hold it: a score that does not exist is null."""
+    """Replace NaN and infinity by None, which json can hold: a score that does not exist is null."""
     if isinstance(content, dict):
         return {key: without_nan(value) for key, value in content.items()}
     if isinstance(content, float) and not math.isfinite(content):
@@ -109,12 +109,12 @@ def without_nan(content: Any) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all."""
+    """Write a json file, whole or not at all."""
     write_whole(path, json.dumps(without_nan(content), indent=1) + "\n")
 
 
 class Stopwatch:
-    """Where the time of a run goes, per worker: seconds by purpose, and the length of every step."""
+    """The times of a run on this worker: seconds by purpose, and the length of every step."""
 
     def __init__(self) -> None:
         self.begun = time.perf_counter()
@@ -122,7 +122,7 @@ class Stopwatch:
         self.steps: list[float] = []
 
     def step(self, begun: float, ledger: Ledger) -> dict[str, float]:
-        """Counts a step that began at `begun` and ends now; what was not in its ledger was computing."""
+        """Count a step that began at `begun` and ends now; time that is not in its ledger was computing."""
         taken = time.perf_counter() - begun
         split = {"wait": ledger.wait_seconds, "sample": ledger.sample_seconds, "reduce": ledger.reduce_seconds}
         split = {"compute": taken - sum(split.values()), **split}
@@ -147,9 +147,9 @@ class Stopwatch:
 
 
 def memory_peak_bytes() -> int:
-    """The most memory this process ever held."""
+    """Return the peak memory of this process."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the starting process held when it forked
+    if status.exists():  # getrusage would also count the memory of the parent at the fork
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -158,14 +158,14 @@ def memory_peak_bytes() -> int:
 
 
 def over_workers(values: list[float], transport: Transport) -> torch.Tensor:
-    """The values of every worker, float64 [workers, values]."""
+    """Return the values of every worker, float64 [workers, values]."""
     table = torch.zeros(transport.size, len(values), dtype=torch.float64)
     table[transport.rank] = torch.tensor(values, dtype=torch.float64)
     return transport.all_reduce(table, Where("record", "reduce", 0, "weights"))
 
 
 def probed_errors(errors: dict[tuple[int, str], tuple[float, float]], transport: Transport) -> dict[str, float]:
-    """‖held − fresh‖ / ‖fresh‖ over all workers, per site and direction, from each worker's two sums of squares."""
+    """Return ‖held − fresh‖ / ‖fresh‖ over all workers, per site and pass, from each worker's two sums of squares."""
     places = sorted(errors)
     sums = torch.tensor([errors[place] for place in places], dtype=torch.float64).reshape(-1, 2)
     transport.all_reduce(sums, Where("record", "reduce", 0, "probe"))

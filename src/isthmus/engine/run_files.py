@@ -1,4 +1,4 @@
-"""The json files of a run folder as dataclasses: whatever is read back is checked against them."""
+"""The json files of a run folder as dataclasses, against which they are checked when read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Metrics:
-    """A line of metrics.jsonl. A score that does not exist is None."""
+    """One line of metrics.jsonl. A score that does not exist is None."""
 
     step: int
     loss: float | None = None
@@ -52,7 +52,7 @@ class TestScore:
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of summary.json; older runs have less."""
+    """The content of summary.json; that of older runs has fewer fields."""
 
     recipe: str = ""
     options: dict[str, Any] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class Summary:
 
 
 def workers_of(folder: Path) -> int:
-    """Return how many workers a run had at last."""
+    """Return the number of workers of a run when it was last started."""
     return RunFacts.read(folder, "copy it again, or say how many with --workers").workers
 
 
 def threads_of(folder: Path) -> int | None:
-    """Return how many threads each worker of a run had at last; None if nobody knows."""
+    """Return the number of threads per worker of a run when it was last started; None if unknown."""
     try:
         return RunFacts.read(folder).threads
     except InputError:
@@ -91,7 +91,7 @@ def threads_of(folder: Path) -> int | None:
 
 
 def steps_told(folder: Path) -> int | None:
-    """Return of how many steps the summary of a run tells; None if the run ended before it was written."""
+    """Return the number of steps in the summary of a run; None if the run ended before it was written."""
     file = folder / "summary.json"
     try:
         return read_as(Summary, read_json(file, ""), str(file), "").steps

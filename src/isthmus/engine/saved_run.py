@@ -1,4 +1,4 @@
-"""A trained run, read back from its folder: what it was asked, its best weights, the parts that it was trained on."""
+"""Read a trained run back from its folder: its config, its best weights, and the parts it was trained on."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _AGAIN = "copy the run folder again"
 
 @dataclass(frozen=True)
 class SavedRun:
-    """`best` are the weights with the best validation score, of step `best_step`."""
+    """A trained run; `best` are the weights with the best validation score, of step `best_step`."""
 
     folder: Path
     config: TrainConfig
     parts: Path
-    """Where the parts were when the run began."""
+    """The parts folder when the run began."""
     fingerprint: str
-    """Of those parts."""
+    """The fingerprint of those parts."""
     model_class: str
     workers: int
-    """How many it had at last."""
+    """The number of workers when the run was last started."""
     best_step: int
     best: dict[str, Tensor]
 
@@ -50,7 +50,7 @@ class SavedRun:
         return SavedRun(run, config, parts, fingerprint, model_class, facts.workers, progress.best_step, best)
 
     def book(self, moved_to: str | Path | None = None) -> Book:
-        """The parts of the run: where the caller says, else where they were, else inside the run folder."""
+        """Return the parts of the run: from the given folder, else the original place, else inside the run folder."""
         places = [self.parts, self.folder / "parts"] if moved_to is None else [Path(moved_to)]
         folder = next((place for place in places if is_parts_folder(place)), places[0])
         if moved_to is None and not is_parts_folder(folder):
@@ -66,9 +66,9 @@ class SavedRun:
             )
 
     def shape(self, named: str | None = None, trust: bool = False) -> ModelConfig:
-        """The model to build. A run folder may come from anybody, so code that only it names is not imported.
+        """Return the model's config; refuse code that only the run folder names, since that may come from anybody.
 
-        ``named`` is the model as the caller names it; ``trust`` says that the run folder may name one itself.
+        ``named`` is the model as the caller names it; ``trust`` allows the run folder to name one itself.
         """
         shape = self.config.model
         if named is not None:
@@ -82,15 +82,15 @@ class SavedRun:
             made_by = own_model(shape.model)
             if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
                 raise InputError(
-                    f"{shape.model}, which {self.folder} names, is no subclass of nn.Module: if it is a function that "
-                    f"makes one, name it yourself with --model {shape.model}"
+                    f"{shape.model}, which {self.folder} names, is not a subclass of nn.Module: if it is a function "
+                    f"that makes one, name it yourself with --model {shape.model}"
                 )
         return shape
 
     def model(
         self, book: Book, own: nn.Module | None = None, named: str | None = None, trust: bool = False
     ) -> nn.Module:
-        """The model that the config describes, or the caller's own, with the best weights; see `shape`."""
+        """Return the model of the config, or the caller's own, with the best weights; see `shape`."""
         if own is None:
             shape, dtype = self.shape(named, trust), DTYPES[self.config.dtype]
             with enough_memory(f"the model of {self.folder}"):
@@ -103,7 +103,7 @@ class SavedRun:
                 )
         try:
             own.load_state_dict(self.best)
-        except RuntimeError:  # its text lists every tensor, on many lines
+        except RuntimeError:  # the original message lists every tensor, on many lines
             raise InputError(
                 f"the weights of {self.folder} do not fit {class_name(own)}: give the model that was trained"
             ) from None
@@ -111,6 +111,6 @@ class SavedRun:
 
 
 def class_name(model: nn.Module | type) -> str:
-    """The class of a model, as config.json keeps it: isthmus.nn.models.SAGE."""
+    """Return the class of a model as config.json stores it, such as isthmus.nn.models.SAGE."""
     kind = model if isinstance(model, type) else type(model)
     return f"{kind.__module__}.{kind.__qualname__}"

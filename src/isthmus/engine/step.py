@@ -1,4 +1,4 @@
-"""One full-graph step: forward, loss, backward, sum of the gradients, update."""
+"""Run one full-graph step: forward, loss, backward, sum of the gradients, update."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def train_step(
     probe: bool = False,
     stop: Stop | None = None,
 ) -> float:
-    """One update of the weights; returns the loss, the same on every worker.
+    """Update the weights once; return the loss, which is the same on every worker.
 
     Loss = sum over this worker's training rows / `labelled`, the number of training rows of *all* workers; gradients
-    are summed over workers, so the update is that of one process holding the whole graph. With ``probe``, rows that the
-    recipe gives are compared with fresh ones on the way. ``stop`` is agreed upon on the way, too.
+    are summed over workers, so the update is that of one process with the whole graph. With ``probe``, the rows that
+    the recipe delivers are compared with fresh ones. The workers also agree on ``stop`` in this step.
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
@@ -48,7 +48,7 @@ def train_step(
 
 
 def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:
-    """A model gives all rows, or only those that are read (`LocalGraph.read`), of as many columns as classes."""
+    """Return the logits of the training nodes, from a model that gives all rows or only those of `LocalGraph.read`."""
     if not isinstance(logits, Tensor):
         raise InputError(f"the model gives a {type(logits).__name__}: it has to give one tensor, [nodes, classes]")
     rows, read = len(mask), view.graph.read
@@ -65,7 +65,7 @@ def sum_gradients(
 ) -> float:
     """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
 
-    ``told``: figures that are summed with them, for selectors that go by how training goes.
+    ``told``: figures to sum with them, for selectors that depend on the progress of training.
     """
     transport, encode, told = run.transport, run.policy.weights, told or {}
     if transport.size == 1:
@@ -73,7 +73,7 @@ def sum_gradients(
         return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    # What no worker's loss reads has no gradient in one process either, which some optimizers tell from zero.
+    # A parameter that no worker's loss uses must keep its gradient None, which some optimizers treat unlike zero.
     about = [float(stop.asked), *told.values(), *(float(p.grad is not None) for p in parameters)]
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
     run.schedule.ask(step)
@@ -95,7 +95,7 @@ def sum_gradients(
 
 @torch.no_grad()
 def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -> Tensor:
-    """Logits of this worker's nodes, [n, C]: ``model(graph, x)``, or what ``call`` makes of (graph, x) with it."""
+    """Return the logits of this worker's nodes, [n, C]: ``model(graph, x)``, or ``call(graph, x)`` if given."""
     model.eval()
     view.graph.runtime.begin(step, training=False)
     return (call or model)(view.graph, view.data.x)
@@ -104,7 +104,7 @@ def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -
 def evaluate(
     model: nn.Module, views: Views, metric: str, step: int, transport: Transport, call: Call | None = None
 ) -> dict[str, float]:
-    """The score of every split over all workers' nodes; no process ever sees more than its part."""
+    """Return the score of every split over all workers' nodes; no process sees more than its part."""
     scores = {}
     for view in views.scored:
         logits = predict(model, view, step, call)

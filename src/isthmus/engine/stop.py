@@ -1,4 +1,4 @@
-"""The wish that a run ends early: any worker may have it, and all learn of it at the same step."""
+"""The request to end a run early: any worker may receive it, and all learn of it at the same step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @dataclass
 class Stop:
-    """``signal`` is what asked this worker to end; ``agreed`` is set on all workers when one was asked.
+    """A request to end: ``signal`` is what this worker received; ``agreed`` is set on all workers if any received one.
 
-    It travels with the sum of the weight gradients, so it costs four bytes a step and no message.
+    It is sent with the sum of the weight gradients, so it costs four bytes per step and no extra message.
     """
 
     signal: int = 0
@@ -24,11 +24,11 @@ class Stop:
 
     @property
     def status(self) -> int:
-        """The exit status, as shells have it; a worker that only heard of it from another was terminated."""
+        """The exit status, as shells have it; SIGTERM's for a worker that learned of the request from another."""
         return 128 + (self.signal or signal.SIGTERM)
 
 
 def command_to_go_on(run: str | Path, model: str) -> str:
-    """What to type to go on with a run: all else is in its folder, but code of one's own has to be named again."""
+    """Return the command that resumes a run; a user's own model has to be named again, all else is in the folder."""
     named = ["--model", model] if ":" in model else []
     return shlex.join(["isthmus", "train", "--resume", str(run), *named])

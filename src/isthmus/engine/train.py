@@ -1,4 +1,4 @@
-"""Full-graph training from parts to a trained model, the same code on one worker and on many."""
+"""Train on the full graph, from parts to a trained model; the same code for one worker and for many."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ Note = Callable[[str], None]
 
 
 class Hooks(TypedDict, total=False):
-    """Those who are told of a run while it lasts, and who may end it."""
+    """The callbacks that follow a run, and the request that may end it."""
 
     watch: Watcher | None
-    """Called on every worker with each line of metrics and, of this worker, the seconds of the step by purpose
+    """Called on every worker with each line of metrics, and with this worker's seconds of the step by purpose
     (``split``) and the ``bytes`` that it sent."""
     note: Note | None
-    """Called with what a person should know of."""
+    """Called with messages that the user should see."""
     stop: Stop | None
-    """When it asks a worker to end, all write a checkpoint at the end of their step and raise `Stopped`."""
+    """If it asks a worker to end, all write a checkpoint at the end of their step and raise `Stopped`."""
 
 
 @dataclass
 class Result:
-    """What a run leaves in memory: the best model by validation score, and the summary that is also on disk."""
+    """The result of a run in memory: the best model by validation score, and the summary that is also on disk."""
 
     model: nn.Module
     summary: dict[str, Any]
@@ -122,7 +122,7 @@ class _TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed. The number of steps may: a longer run goes on from a shorter."""
+        """The options that must not change when a run is resumed; the number of steps may, to extend a run."""
         asked = {name: value for name, value in self.config.as_dict().items() if name not in ("steps", "patience")}
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
@@ -132,7 +132,7 @@ class _TrainingRun:
         if self.record.folder is not None:
             check_folder(self.record.folder, resume)
         if not resume:
-            self.save()  # before config.json: where that is, there is something to go on from
+            self.save()  # before config.json: if that exists, there is a checkpoint to resume from
         self.record.begin(
             {
                 **self.config.as_dict(),
@@ -152,7 +152,7 @@ class _TrainingRun:
         self.worker_record.begin(self.progress.step if resume else None)
 
     def restore(self) -> None:
-        """Goes on from the newest whole checkpoint. Worker 0 chooses it, so that all have the same."""
+        """Resume from the newest intact checkpoint; worker 0 chooses it, so that all use the same."""
         if self.out is None:
             raise InputError("--resume needs the run's folder: give --out RUN")
         first, size = self.transport.rank == 0, self.transport.size
@@ -221,7 +221,7 @@ class _TrainingRun:
                 self.save()
             if self.stop.agreed and not over:
                 self.runtime.drain()
-                self.meet()  # nobody leaves before worker 0 has written
+                self.meet()  # no worker exits before worker 0 has written
                 raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)
 
     @property
@@ -242,7 +242,7 @@ class _TrainingRun:
         with self.clock.evaluation():
             scores = evaluate(self.model, self.views, self.metric, self.progress.step, self.transport)
         best = self.progress.best
-        unjudged = scores["val"] != scores["val"]  # no validation node: the latest weights are as good as any
+        unjudged = scores["val"] != scores["val"]  # no validation node: keep the latest weights
         if not best or unjudged or scores["val"] > best["val"]:
             self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
             self.best = _copy(self.model)
@@ -263,7 +263,7 @@ class _TrainingRun:
             checkpoint.save(run, self.progress, self.model, self.optimizer, self.best, self.identity, size)
 
     def meet(self) -> None:
-        """All workers have come this far."""
+        """Wait until all workers are here."""
         self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
 
     def end(self) -> Result:
@@ -274,7 +274,7 @@ class _TrainingRun:
         return Result(self.model, summary)
 
     def summarise(self) -> dict[str, Any]:
-        """The numbers of all workers: bytes, rows and memory summed, times of worker 0."""
+        """Return the figures of all workers: bytes, rows and memory summed, times of worker 0."""
         steps, best, total = max(self.done, 1), self.progress.best, self.total
         rows_sent = sum(total.rows.values())
         mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.runtime.whole.num_halo]

@@ -1,4 +1,4 @@
-"""Proof on the spot: the exact recipe on the parts against one process on the whole graph."""
+"""Compare the exact recipe on the parts with one process on the whole graph, as a proof on the spot."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COMPARED = ("losses", "gradients", "logits")
 
 @dataclass
 class Trace:
-    """What a few steps of training leave behind: losses [T], gradients of the last step [W], logits [N, C]."""
+    """The results of a few training steps: losses [T], gradients of the last step [W], logits [N, C]."""
 
     losses: Tensor
     gradients: Tensor
     logits: Tensor
     drawn_by: list[str] | None = None
-    """Modules of the model that drew from torch's generator while it trained, as far as known; None: nothing did."""
+    """Modules of the model that drew from torch's generator while training, as far as known; None: nothing did."""
 
 
 def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
-    """The trace of `config.steps` steps; the logits of all nodes, in original ids, on every worker."""
+    """Train `config.steps` steps; return their trace on every worker, with the logits of all nodes in original ids."""
     views, model, optimizer = prepare(book, config, policy or Policy(), transport)
     check_weights(transport, model)
     labelled = book.train[config.split]
@@ -51,7 +51,7 @@ def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy 
 
 
 def dropouts(model: nn.Module) -> list[str]:
-    """The modules of a model that drop by torch's generator, by name: torch's own, and convolutions of PyG."""
+    """Return the names of the modules that drop by torch's generator: torch's own, and convolutions of PyG."""
     found = []
     for name, module in model.named_modules():
         share = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", 0.0)
@@ -61,12 +61,12 @@ def dropouts(model: nn.Module) -> list[str]:
 
 
 def _difference(one: Tensor, other: Tensor) -> float:
-    """The largest difference, relative to the largest value where that is above one."""
+    """Return the largest difference, relative to the largest value if that is above one."""
     return float((one - other).abs().max() / other.abs().max().clamp_min(1))
 
 
 def verify(book: Book, config: TrainConfig, transport: Transport) -> dict[str, Any]:
-    """The largest differences between the parts and one process. Worker 0 trains the whole graph besides its part."""
+    """Return the largest differences between the parts and one process; worker 0 also trains the whole graph."""
     together = trace(book, config, transport)
     if transport.rank != 0:
         return {}

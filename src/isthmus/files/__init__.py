@@ -1,4 +1,4 @@
-"""Files that somebody else may have written: opened, read and checked so that nothing in them can do harm."""
+"""Open, read and check files that may come from anybody, so that nothing in them can do harm; write files safely."""
 
 from isthmus.files.json_file import parse_json, read_json
 from isthmus.files.limits import check_unpacked, unpacked_limit

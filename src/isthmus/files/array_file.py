@@ -1,4 +1,4 @@
-"""Arrays written front to back, with their size and checksum for the file that describes them."""
+"""Write arrays front to back and report their size and checksum, for the file that describes the folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 
 class FileEntry(TypedDict):
-    """The entry of one file in the book."""
+    """The size and checksum of one file, as the book stores them."""
 
     bytes: int
     sha256: str
 
 
 class ArrayFile:
-    """A ``.npy`` file of known shape written front to back; its sha256 is computed on the way."""
+    """A ``.npy`` file of known shape, written front to back while its sha256 is computed."""
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
         self._file = path.open("wb")
@@ -40,7 +40,7 @@ class ArrayFile:
         self._put(rows.reshape(-1).view(np.uint8).data)
 
     def close(self) -> FileEntry:
-        """Flush to disk; return size and checksum, for the file that describes the folder."""
+        """Flush the file to disk and return its size and checksum."""
         if self._rows != self._shape[0]:
             raise ValueError(f"{self._path.name} was promised {self._shape[0]} rows and got {self._rows}")
         self._file.flush()

@@ -1,4 +1,4 @@
-"""Files and folders that are either complete or not there: written under a hidden name, made durable, then renamed."""
+"""Write files and folders whole or not at all: under a hidden name, made durable, then renamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.errors import InputError
 
 
 def publish(building: Path, target: Path) -> None:
-    """Give a finished file or folder its name in one step, its content made durable before; an old one is replaced."""
+    """Make a finished file or folder durable, then give it its name in one step, replacing an old one."""
     for path in [building, *(building.rglob("*") if building.is_dir() else ())]:
         _sync(path)
     if target.is_dir() and any(target.iterdir()):
@@ -31,7 +31,7 @@ def publish(building: Path, target: Path) -> None:
 
 @contextmanager
 def folder_at_once(out: Path, *, replace: bool, ours: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """A folder to write into; it takes the name ``out`` when the block ends well, and is removed when it does not.
+    """Give a folder to write into, which is named ``out`` if the block succeeds and removed if it fails.
 
     A run that is killed leaves only a hidden sibling ``.NAME.unfinished-…``, which the next run to ``out`` removes.
     """
@@ -43,7 +43,7 @@ def folder_at_once(out: Path, *, replace: bool, ours: Callable[[Path], bool], wh
     lock = _lock(folder)
     try:
         yield folder
-        check_target(out, replace=replace, ours=ours, what=what)  # again: it may have come into being meanwhile
+        check_target(out, replace=replace, ours=ours, what=what)  # again: it may have been created meanwhile
         publish(folder, out)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -53,14 +53,14 @@ def folder_at_once(out: Path, *, replace: bool, ours: Callable[[Path], bool], wh
 
 
 def check_writable(folder: Path) -> None:
-    """A folder that is there and can be written to, or can be made."""
+    """Refuse a folder that cannot be written to or made."""
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write {folder}: {above} is no folder that can be written to; give another --out")
+        raise InputError(f"cannot write {folder}: {above} is not a writable folder; give another --out")
 
 
 def check_target(out: Path, *, replace: bool, ours: Callable[[Path], bool], what: str) -> None:
-    """Refuse a target that must not be written over, or cannot be written."""
+    """Refuse a target that must not be overwritten or cannot be written."""
     check_writable(out.parent)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
@@ -72,10 +72,10 @@ def check_target(out: Path, *, replace: bool, ours: Callable[[Path], bool], what
 
 @contextmanager
 def files_at_once(targets: Sequence[Path], *, replace: bool) -> Iterator[list[Path]]:
-    """Paths to write to; they take the targets' names when the block ends well, and are removed when it does not.
+    """Give paths to write to, which get the targets' names if the block succeeds and are removed if it fails.
 
-    All targets are in one folder. What a killed process leaves is hidden, and the next one to the same targets
-    removes it.
+    All targets are in one folder. Files left by a killed process are hidden, and the next process that writes the same
+    targets removes them.
     """
     check_free(targets, replace=replace)
     parent = targets[0].parent
@@ -86,7 +86,7 @@ def files_at_once(targets: Sequence[Path], *, replace: bool) -> Iterator[list[Pa
     try:
         paths = [folder / target.name for target in targets]
         yield paths
-        check_free(targets, replace=replace)  # again: they may have come into being meanwhile
+        check_free(targets, replace=replace)  # again: they may have been created meanwhile
         for path, target in zip(paths, targets, strict=True):
             publish(path, target)
     finally:
@@ -95,7 +95,7 @@ def files_at_once(targets: Sequence[Path], *, replace: bool) -> Iterator[list[Pa
 
 
 def check_free(targets: Sequence[Path], *, replace: bool) -> None:
-    """Refuse files that must not be written over."""
+    """Refuse files that must not be overwritten."""
     for target in targets:
         if target.is_dir():
             raise InputError(f"{target} is a folder: give a file's name as --out")
@@ -105,19 +105,19 @@ def check_free(targets: Sequence[Path], *, replace: bool) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say what to do when a file of a run cannot be written: the disk is full, say, or has become read-only."""
+    """Say what to do if a file of a run cannot be written, for instance because the disk is full or read-only."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(
-            f"cannot write {path} ({reason}): make room or mend the permissions, then --resume goes on from the last "
-            "checkpoint; or give another --out"
+            f"cannot write {path} ({reason}): free some space or correct the permissions, then --resume goes on from "
+            "the last checkpoint; or give another --out"
         ) from error
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file of a run at once; if that fails, the old one stays."""
+    """Replace a file of a run in one step; if that fails, the old one stays."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         try:
@@ -138,19 +138,19 @@ def _sync(path: Path) -> None:
 
 
 def _prefix(target: Path) -> str:
-    """Return how hidden names begin of what is to take that name."""
+    """Return the beginning of the hidden names used while the target is being written."""
     return f".{target.name}.unfinished-"
 
 
 def _lock(folder: Path) -> int:
-    """Hold the folder as long as this process lives, so that nobody sweeps it away."""
+    """Lock the folder for the life of this process, so that no other process removes it."""
     handle = os.open(folder, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return handle
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed runs to that target left: hidden folders which no living process holds."""
+    """Remove what killed processes left for this target: hidden folders that no living process has locked."""
     for path in target.parent.iterdir():
         if not path.name.startswith(_prefix(target)):
             continue

@@ -1,4 +1,4 @@
-"""Json from a file: its size is bounded, and whatever is wrong with it is one line."""
+"""Read json from a file with bounded size; every error is one line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from isthmus.errors import InputError
 from isthmus.files.regular import open_regular, unreadable
 
-DEEPEST = 50  # brackets within brackets: ours have six
+DEEPEST = 50  # levels of nested brackets: our own files have six
 MOST_BYTES = 256 << 20  # a book of 10,000 parts has 40 MB
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Read a whole file of json."""
+    """Return the content of a json file."""
     with open_regular(path, remedy) as file:
         try:
             content = file.read(MOST_BYTES + 1)
@@ -32,13 +32,13 @@ def parse_json(content: bytes, where: str, remedy: str, first_line: int = 1) -> 
         if _depth(found) > DEEPEST:
             raise ValueError(f"brackets more than {DEEPEST} deep")
         return found
-    except (ValueError, RecursionError) as error:  # RecursionError: brackets within brackets, thousands deep
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
         reason, line = getattr(error, "msg", str(error)), first_line + getattr(error, "lineno", 1) - 1
         raise InputError(f"{where}, line {line}: damaged json ({reason}): {remedy}") from None
 
 
 def _depth(content: Any) -> int:
-    """Count how deep lists and objects are nested, up to one more than is allowed."""
+    """Return how deep lists and objects are nested, up to one more than is allowed."""
     depth, level = 0, [content]
     while level and depth <= DEEPEST:
         level = [

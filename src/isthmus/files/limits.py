@@ -1,4 +1,4 @@
-"""The limit of what a compressed file may unpack to, so that a small one cannot fill the memory."""
+"""Limit what a compressed file may unpack to, so that a small file cannot fill the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus.errors import InputError
 
 VARIABLE = "ISTHMUS_MAX_UNPACKED"
 ALWAYS = 256 << 20  # bytes that any file may unpack to
-TIMES = 200  # as many as it has itself; tables of numbers reach 10, feature rows that are mostly zero 100
+TIMES = 200  # times its own size; tables of numbers reach 10, feature rows that are mostly zero 100
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

@@ -1,7 +1,7 @@
-"""Arrays in numpy's ``.npy`` form, read without pickle: the size that a header claims must be that of the data.
+"""Read arrays in numpy's ``.npy`` format without pickle: the size that a header claims must be that of the data.
 
-The header is read here and not by numpy, which evaluates it as Python, fails on some damage with other exceptions than
-it documents, and cannot do so in two threads of Python 3.11.
+The header is not read by numpy, which evaluates it as Python, raises undocumented exceptions on some damage, and cannot
+do so in two threads of Python 3.11.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _HEADER = re.compile(
 
 
 class Stream(Protocol):
-    """A file, or a member of a zip, as it is read here."""
+    """A readable file, or a readable member of a zip."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class Header:
-    """The head of an array's file, before its data."""
+    """The header of an array's file."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -50,11 +50,11 @@ class Header:
 
 
 class DamagedArray(Exception):
-    """An array that cannot be read; its text says why, in a few words."""
+    """An array that cannot be read; the text says why, in a few words."""
 
 
 def read_header(file: Stream) -> Header:
-    """Read the header of an array; the file stands at its data then."""
+    """Read the header of an array and leave the file at the beginning of its data."""
     start = file.read(8)
     if start[:6] != MAGIC or len(start) < 8 or start[6] not in (1, 2):
         raise DamagedArray("it does not begin like an .npy file")
@@ -94,7 +94,7 @@ def read_array(file: Stream, size: int) -> np.ndarray:
 
 
 def map_array(path: Path, remedy: str, mode: Literal["r", "c"] = "r") -> np.ndarray:
-    """Memory-map an array; what is empty cannot be, and is read."""
+    """Memory-map an array; an empty one is read, since empty files cannot be mapped."""
     with open_regular(path, remedy) as file, array_errors(path, remedy):
         size = os.fstat(file.fileno()).st_size
         header = read_header(file)
@@ -107,7 +107,7 @@ def map_array(path: Path, remedy: str, mode: Literal["r", "c"] = "r") -> np.ndar
 
 @contextmanager
 def array_errors(path: Path | str, remedy: str) -> Iterator[None]:
-    """Say in one line what is wrong with the array that is read in this block."""
+    """Report in one line any fault of the array that is read in this block."""
     try:
         yield
     except DamagedArray as error:

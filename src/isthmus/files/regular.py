@@ -1,4 +1,4 @@
-"""Ordinary files, opened for reading. Pipes and devices, which may never end, are refused."""
+"""Open regular files for reading; refuse pipes and devices, which may never end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECK = "check the path and its permissions"
 
 
 def open_regular(path: Path, remedy: str = CHECK) -> BufferedReader:
-    """Open a file for reading. What is no ordinary file is refused without waiting for it."""
+    """Open a file for reading; refuse anything but a regular file, without waiting for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
@@ -28,7 +28,7 @@ def open_regular(path: Path, remedy: str = CHECK) -> BufferedReader:
 
 
 def unreadable(path: Path | str, error: Exception, remedy: str = CHECK) -> InputError:
-    """Say why a file cannot be read. Too few file descriptors are no fault of the file."""
+    """Return an error that says why a file cannot be read; too few file descriptors are no fault of the file."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return InputError(
@@ -39,19 +39,19 @@ def unreadable(path: Path | str, error: Exception, remedy: str = CHECK) -> Input
 
 
 def os_error_line(error: OSError) -> str:
-    """Describe an error of the system that nobody expected, in one line with what to do."""
+    """Describe an unexpected error of the system in one line, with what to do."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return str(unreadable(str(error.filename or "another file"), error))
     return f"{error}: check that path, its permissions and the free space"
 
 
 def is_plain_name(name: str) -> bool:
-    """Return whether a name that a file gives is that of a file beside it, and leads nowhere else."""
+    """Return whether a name found in a file is a plain file name that leads to no other folder."""
     return name not in ("", ".", "..") and "\0" not in name and Path(name).name == name
 
 
 def sha256(path: Path, remedy: str = CHECK) -> str:
-    """Return the digest of a file's content."""
+    """Return the sha256 of a file's content."""
     with open_regular(path, remedy) as file:
         try:
             return hashlib.file_digest(file, "sha256").hexdigest()

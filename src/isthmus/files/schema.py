@@ -1,7 +1,7 @@
-"""Values of a json file, checked against the annotations of a dataclass: one checker for every file that we read.
+"""Check the values of a json file against the annotations of a dataclass: one checker for every file that we read.
 
-What a file holds is described once, by the dataclass that it becomes. A value of another type is refused by the name of
-its field, so that nothing downstream meets a list where it expects a number.
+The content of a file is described once, by the dataclass that it becomes. A value of another type is refused by the
+name of its field, so that later code never meets a list where it expects a number.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from isthmus.errors import InputError
 
 T = TypeVar("T")
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null", Path: "text"}
-MOST = 2**63  # numbers beyond are no counts, and no 64-bit integer can hold them
+MOST = 2**63  # larger numbers are no counts and do not fit a 64-bit integer
 
 
 class _Wrong(Exception):
-    """A value that is not of its type: which field, and how."""
+    """An error that names the field whose value has the wrong type."""
 
     def __init__(self, where: str, how: str):
         super().__init__(f"{where or 'it'} {how}")
 
 
 def read_as(kind: type[T], content: Any, where: str, remedy: str) -> T:
-    """Make a dataclass of what a file holds; what it does not name is left alone.
+    """Make a dataclass of the content of a file; ignore fields that it does not name.
 
     Args:
-        kind: the dataclass. Fields without a default must be there.
-        content: what json gave.
+        kind: the dataclass. Fields without a default must be present.
+        content: the parsed json.
         where: the file, for the message.
-        remedy: what to do about a damaged one.
+        remedy: what to do about a damaged file, for the message.
     """
     try:
         return _conform(content, kind, "", True)
@@ -45,7 +45,7 @@ def read_as(kind: type[T], content: Any, where: str, remedy: str) -> T:
 
 
 def check_types(kind: type, content: Any, where: str, remedy: str) -> None:
-    """Refuse values of another type than the dataclass says; whether all are there and make sense is not asked."""
+    """Refuse values of another type than the dataclass says; missing fields and senseless values are not checked."""
     try:
         _conform(content, kind, "", False)
     except _Wrong as error:
@@ -53,7 +53,7 @@ def check_types(kind: type, content: Any, where: str, remedy: str) -> None:
 
 
 def _conform(value: Any, kind: Any, name: str, make: bool) -> Any:
-    """Return the value as an instance of an annotation; with ``make`` dataclasses are made, too."""
+    """Return the value as an instance of an annotation; with ``make``, also make dataclasses."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return value
@@ -77,7 +77,7 @@ def _plain(value: Any, kind: type, name: str, make: bool) -> Any:
     if not fits or (kind is int and isinstance(value, bool)):
         raise _Wrong(name, f"is {_shown(value)}, not {WORDS.get(kind, kind.__name__)}")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= MOST:
-        raise _Wrong(name, "is a number that no 64 bits hold")
+        raise _Wrong(name, "is a number that does not fit into 64 bits")
     if make and isinstance(value, str) and not _is_unicode(value):
         raise _Wrong(name, "is text that cannot be written")
     return Path(value) if kind is Path else value
@@ -135,7 +135,7 @@ def _item(value: Any, field: str, name: str) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether text can be written to a file or a terminal: json may hold halves of characters."""
+    """Return whether text can be written to a file or a terminal: json may hold unpaired surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -148,7 +148,7 @@ def _path(name: str, field: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a message quotes it, in a few words."""
+    """Return a value as a message quotes it, in a few words."""
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,4 +1,4 @@
-"""A json file that holds the digest of its own content, so that a bit that flips in it is found."""
+"""Store in a json file the digest of its own content, so that a flipped bit is detected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ KEY = "sha256"
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content with the digest of all of it."""
+    """Return the content with a digest of all of it added."""
     return {**content, KEY: _digest(content)}
 
 
 def check_seal(content: dict[str, Any], path: Path, remedy: str) -> None:
-    """Refuse content that is not what was sealed; files that were written before there were seals have none."""
+    """Refuse content that differs from what was sealed; files of older versions have no seal and pass."""
     if KEY in content and content[KEY] != _digest({key: value for key, value in content.items() if key != KEY}):
-        raise InputError(f"{path} is not as it was written (its sha256 is another): {remedy}")
+        raise InputError(f"{path} has changed since it was written (its sha256 differs): {remedy}")
 
 
 def _digest(content: dict[str, Any]) -> str:

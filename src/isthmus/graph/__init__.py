@@ -1,4 +1,4 @@
-"""Graphs: structure, rows, labels, splits; readers that check their input; synthetic presets."""
+"""Read, check, store and generate whole graphs: structure, feature rows, labels and splits."""
 
 from isthmus.graph.folder import open_graph, save_graph
 from isthmus.graph.graph import Graph, SparseRows

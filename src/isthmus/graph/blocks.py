@@ -1,8 +1,8 @@
-"""The structure of a synthetic graph: a degree-corrected block model with communities inside classes.
+"""Draw the structure of a synthetic graph: a degree-corrected block model with communities inside classes.
 
 A node of degree d has d/2 half-edges of three kinds: to its community, to its class, and (open nodes only) to anywhere.
-Each half-edge meets a random one of its kind and group, so degrees follow the power law in every group, METIS finds
-real locality, and the halos of its parts come near the published ones.
+Each half-edge is joined to a random one of its kind and group, so degrees follow the power law in every group, METIS
+finds real locality, and the halos of its parts come close to the published ones.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from isthmus.graph.csr import pack
 from isthmus.graph.presets import Preset
 
 BLOCK = 1 << 22  # half-edges drawn at a time
-FULL = 0.5  # a node knows at most this share of its community or class; what exceeds it goes one level up
+FULL = 0.5  # a node has edges to at most this share of its community or class; the excess goes one level up
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Independent counter-based random streams, one for each (purpose, block): no order of calls changes a number."""
+    """Independent counter-based random streams, one per (purpose, block), so the order of calls changes no number."""
 
     seed: int
 
@@ -34,7 +34,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where every node lives. Positions run community by community, class by class; ids are shuffled."""
+    """The position, class and community of every node: positions run by class, then community; ids are shuffled."""
 
     ids: np.ndarray  # int32 [N]: id of the node at each position
     class_bounds: np.ndarray  # int64 [C+1], positions
@@ -60,13 +60,13 @@ class Layout:
 
 
 def bounds(weight: np.ndarray, total: int) -> np.ndarray:
-    """Cut ``total`` into len(weight) consecutive ranges in proportion to the weights: int64 [len+1]."""
+    """Cut ``total`` into len(weight) ranges in proportion to the weights; return their bounds, int64 [len+1]."""
     ends = np.concatenate([[0.0], np.cumsum(weight)])
     return np.rint(ends / ends[-1] * total).astype(np.int64)
 
 
 def half_edges(preset: Preset, layout: Layout, rng: Streams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Expected half-edges [N] of every position to its community, its class, and anywhere."""
+    """Return the expected number of half-edges [N] of every position to its community, its class, and anywhere."""
     n = preset.nodes
     weight = (1 - rng("degree").random(n)) ** (-1 / (preset.exponent - 1))
     np.minimum(weight, preset.hub * weight.mean(), out=weight)
@@ -82,20 +82,20 @@ def half_edges(preset: Preset, layout: Layout, rng: Streams) -> tuple[np.ndarray
 
 
 def draw_pairs(preset: Preset, layout: Layout, rng: Streams, note: Progress) -> np.ndarray:
-    """The distinct undirected edges, as packed keys: larger id in the high half, smaller id in the low half."""
+    """Draw the distinct undirected edges as packed keys: larger id in the high half, smaller id in the low half."""
     wanted = preset.edges // 2
     levels = half_edges(preset, layout, rng)
     groups = (layout.community_bounds, layout.class_bounds, np.array([0, preset.nodes]))
-    pairs, fresh = np.empty(0, np.int64), 1.0  # fresh: share of the last turn's meetings that were new edges
-    for turn in range(8):  # half-edges that met twice, or themselves, are drawn again
+    pairs, fresh = np.empty(0, np.int64), 1.0  # fresh: share of the last turn's pairs that were new edges
+    for turn in range(8):  # half-edges joined twice, or to themselves, are drawn again
         missing = wanted - len(pairs)
         if missing <= 0:
             break
         note("drawing edges", len(pairs), wanted)
-        # later turns draw more than is missing, for few half-edges find few partners; what is too much is dropped below
+        # Later turns draw more than is missing, because few half-edges find few partners; the surplus is dropped below.
         share, found = (1.5 if turn else 1.0) * missing / wanted / max(fresh, 0.1), [pairs]
         for level, (expected, group) in enumerate(zip(levels, groups, strict=True)):
-            # random rounding keeps the expectation; in the first turn everyone keeps one tie to the community
+            # Random rounding keeps the expectation; in the first turn every node keeps one edge to its community.
             stubs = np.floor(expected * share + rng("round", 8 * turn + level).random(preset.nodes)).astype(np.int64)
             if turn == level == 0:
                 np.maximum(stubs, 1, out=stubs)
@@ -114,7 +114,7 @@ def draw_pairs(preset: Preset, layout: Layout, rng: Streams, note: Progress) -> 
 
 
 def meet(ids: np.ndarray, stubs: np.ndarray, group: np.ndarray, rng: Streams, purpose: str) -> Iterator[np.ndarray]:
-    """Each of the stubs[p] half-edges of position p meets a random one of p's group: packed keys, block by block."""
+    """Join each of the stubs[p] half-edges of position p to a random one of p's group; yield packed keys in blocks."""
     owner = np.repeat(ids, stubs)
     start = np.concatenate([[0], np.cumsum(stubs)])[group]  # group g has the half-edges start[g]:start[g+1]
     for block, a in enumerate(range(0, len(owner), BLOCK)):

@@ -1,4 +1,4 @@
-"""Every input is checked once, fully. A failed check is one line that says where and what to do."""
+"""Check every input once and fully; a failed check is one line that says where and what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
 from isthmus.graph.ranges import ascends
 
-ROWS = 1 << 16  # rows looked at in one go, so that no check doubles the memory
+ROWS = 1 << 16  # rows checked at a time, so that no check doubles the memory
 
 
 def most_classes(nodes: int) -> int:
-    """Return how many classes a graph of so many nodes may have: more are a slip, and would fill the memory."""
+    """Return how many classes a graph of this many nodes may have; more are a mistake and would fill the memory."""
     return max(nodes, 1 << 16)
 
 
@@ -29,7 +29,7 @@ def named(name: str) -> Iterator[None]:
 
 
 def count(given: int | None, rows: int) -> int:
-    """Number of nodes: that of the feature rows, which must agree with the one given."""
+    """Return the number of nodes, which is that of the feature rows and must agree with the given one."""
     if rows == 0:
         raise InputError("the graph has no node: give at least one row of x")
     if given is not None and given != rows:
@@ -44,12 +44,12 @@ def _few_enough(rows: int) -> None:
 
 
 def rows(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
-    """Feature rows as floats, finite everywhere."""
+    """Return the feature rows as floats; refuse any that are not finite."""
     if isinstance(x, SparseRows):
         return _sparse_rows(x)
     if x.ndim != 2:
         raise InputError(f"x has shape {list(x.shape)}, expected [N, F]: give one row of features per node")
-    _few_enough(len(x))  # before all of them are looked at
+    _few_enough(len(x))  # before all rows are scanned
     x = _floats(x, "x")
     for a in range(0, len(x), ROWS):
         finite = np.isfinite(x[a : a + ROWS])
@@ -63,7 +63,7 @@ def _sparse_rows(x: SparseRows) -> SparseRows:
     nnz = x.data.size
     indptr, indices = _integers(x.indptr, "x_indptr"), _integers(x.indices, "x_indices")
     if not 0 <= x.width < 2**31:
-        raise InputError(f"x has {x.width:,} columns: correct x_shape; there may be 2³¹ − 1")
+        raise InputError(f"x has {x.width:,} columns: correct x_shape; at most 2³¹ − 1 are possible")
     if not ascends(indptr.astype(np.int64, copy=False), nnz):
         raise InputError(f"x_indptr does not ascend from 0 to the {nnz:,} values of x_data: save x as CSR again")
     if indices.shape != (nnz,) or x.data.ndim != 1:
@@ -83,7 +83,7 @@ def _not_finite(row: int, column: int, value: float) -> str:
 
 
 def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, int]:
-    """Labels as int64 [N] (−1 = none) or uint8 [N, C], and the number of classes."""
+    """Return the labels as int64 [N] (−1 = none) or uint8 [N, C], and the number of classes."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim not in (1, 2) or len(y) != n:
@@ -92,7 +92,7 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
         raise InputError(f"y has unknown dtype {y.dtype}: give integers, −1 for unlabelled")
     if num_classes is not None and num_classes > most_classes(n):
         raise InputError(
-            f"num_classes is {num_classes:,} for {n:,} nodes: correct it; there may be {most_classes(n):,}"
+            f"num_classes is {num_classes:,} for {n:,} nodes: correct it; at most {most_classes(n):,} are possible"
         )
     if y.ndim == 2:
         return _label_sets(y, num_classes)
@@ -121,7 +121,7 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
 
 
 def empty_classes(y: np.ndarray, num_classes: int) -> str | None:
-    """Say in one line that some class has no node, as where labels count from 1; None if each has one."""
+    """Return a line that warns of classes without a node, as when labels count from 1; None if every class has one."""
     if y.ndim == 2:
         return None
     empty = np.flatnonzero(np.bincount(y[y >= 0], minlength=num_classes) == 0)
@@ -151,7 +151,10 @@ def _label_sets(y: np.ndarray, num_classes: int | None) -> tuple[np.ndarray, int
 def masks(
     train: np.ndarray, val: np.ndarray, test: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Train, validation and test masks as bool [N, S]: disjoint, all labelled, with training nodes in every split."""
+    """Return the train, validation and test masks as bool [N, S].
+
+    Refuse masks that overlap, select unlabelled nodes, or leave a split without training nodes.
+    """
     names = ("train_mask", "val_mask", "test_mask")
     found = [_mask(name, mask, len(y)) for name, mask in zip(names, (train, val, test), strict=True)]
     widths = [mask.shape[1] for mask in found]
@@ -192,7 +195,7 @@ def _split(split: int, widths: list[int]) -> str:
 
 
 def edges(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets: integers within 0 … N−1."""
+    """Return sources and targets as integers; refuse ids outside 0 … N−1."""
     if src.ndim != 1 or src.shape != dst.shape:
         raise InputError(f"sources have shape {list(src.shape)}, targets {list(dst.shape)}: give edge_index as [2, E]")
     if len(src) == 0:
@@ -216,7 +219,7 @@ def one_directional(lonely: int, source: int, target: int) -> str:
 
 
 def edge_attr(attr: np.ndarray | None, edges: int) -> np.ndarray | None:
-    """Attributes of the edges, [E] or [E, D], finite."""
+    """Return the attributes of the edges, [E] or [E, D]; refuse values that are not finite."""
     if attr is None:
         return None
     if attr.ndim not in (1, 2) or len(attr) != edges:
@@ -231,7 +234,7 @@ def edge_attr(attr: np.ndarray | None, edges: int) -> np.ndarray | None:
 
 
 def node_type(kinds: np.ndarray | None, n: int) -> np.ndarray | None:
-    """Type of every node, int64 [N]."""
+    """Return the type of every node, int64 [N]."""
     if kinds is None:
         return None
     if kinds.shape != (n,):
@@ -246,7 +249,7 @@ def _integers(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def _floats(array: np.ndarray, name: str) -> np.ndarray:
-    """Floats stay as they are, whole numbers and booleans become float32, anything else is refused."""
+    """Return floats as they are, whole numbers and booleans as float32; refuse anything else."""
     if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind in "biu":

@@ -1,4 +1,4 @@
-"""Edge list → CSR, without self loops or duplicates: one in-place sort of packed 64-bit keys, dst << 32 | src."""
+"""Turn an edge list into CSR without self loops or duplicates, by one in-place sort of 64-bit keys, dst << 32 | src."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ BLOCK = 1 << 24  # edges handled at a time: temporaries stay below a few hundred
 
 @dataclass(frozen=True)
 class Csr:
-    """Row i lists the sources of the edges into i, ascending. ``order`` maps each edge to its place in the input."""
+    """A graph in CSR form: row i lists the sources of the edges into i, ascending.
+
+    ``order`` maps each edge to its position in the input.
+    """
 
     indptr: np.ndarray  # int64 [N+1]
     indices: np.ndarray  # int32 [E]
@@ -20,11 +23,11 @@ class Csr:
     self_loops: int  # dropped
     duplicates: int  # merged
     symmetric: bool
-    parallel: tuple[np.ndarray, np.ndarray] | None = None  # places of equal edges, and of merged ones after them
+    parallel: tuple[np.ndarray, np.ndarray] | None = None  # positions of equal edges, and of the merged ones after them
 
 
 def pack(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """One int64 key per edge, ordered by (dst, src). Ids must be below 2³¹."""
+    """Return one int64 key per edge, ordered by (dst, src). Ids must be below 2³¹."""
     keys = np.empty(len(src), np.int64)
     pack_into(keys, src, dst)
     return keys
@@ -38,17 +41,17 @@ def pack_into(keys: np.ndarray, src: np.ndarray, dst: np.ndarray) -> None:
 
 
 def sources(keys: np.ndarray) -> np.ndarray:
-    """The low half of every key, as a view."""
+    """Return the low half of every key, as a view."""
     return keys.view(np.int32)[0 if sys.byteorder == "little" else 1 :: 2]
 
 
 def targets(keys: np.ndarray) -> np.ndarray:
-    """The high half of every key, as a view."""
+    """Return the high half of every key, as a view."""
     return keys.view(np.int32)[1 if sys.byteorder == "little" else 0 :: 2]
 
 
 def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr:
-    """Sort the packed ``keys`` (in place; they are used up) and make the CSR form of their distinct edges."""
+    """Sort the packed ``keys`` in place (they are used up) and return the CSR form of their distinct edges."""
     order = parallel = None
     if keep_order:  # stable, so that the first of several equal edges is the one that stays
         order = np.argsort(keys, kind="stable")
@@ -62,7 +65,7 @@ def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr
     keys, order = keys[:kept], order[:kept] if order is not None else None
     indptr = np.zeros(num_nodes + 1, np.int64)
     for a in range(0, kept, BLOCK):
-        # keys are sorted, so each block touches one short run of rows
+        # Keys are sorted, so each block touches one short run of rows.
         rows = targets(keys[a : a + BLOCK])
         first = int(rows[0])
         count = np.bincount(rows - rows[0])
@@ -73,7 +76,7 @@ def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr
 
 
 def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:
-    """Move the distinct keys without self loops to the front, block by block; return (how many, self loops)."""
+    """Move the distinct keys without self loops to the front, block by block; return (number kept, self loops)."""
     kept = loops = 0
     last = np.int64(-1)
     for a in range(0, len(keys), BLOCK):
@@ -95,9 +98,9 @@ def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:
 
 
 def fingerprint(keys: np.ndarray, *, swap: bool = False) -> int:
-    """Sum of a 64-bit mix of every edge: equal for equal edge sets, and for different ones with odds of 2⁻⁶⁴.
+    """Return the sum of a 64-bit hash of every edge; different edge sets have the same sum with probability 2⁻⁶⁴.
 
-    An edge set is symmetric when its fingerprint equals that of its reverses: no second sort is needed.
+    An edge set is symmetric when its fingerprint equals that of its reversed edges: no second sort is needed.
     """
     total = 0
     for a in range(0, len(keys), BLOCK):
@@ -112,7 +115,7 @@ def fingerprint(keys: np.ndarray, *, swap: bool = False) -> int:
 
 
 def with_reverses(keys: np.ndarray) -> np.ndarray:
-    """The keys followed by those of the reversed edges."""
+    """Return the keys followed by those of the reversed edges."""
     both = np.empty(2 * len(keys), np.int64)
     both[: len(keys)] = keys
     pack_into(both[len(keys) :], targets(keys), sources(keys))
@@ -120,7 +123,7 @@ def with_reverses(keys: np.ndarray) -> np.ndarray:
 
 
 def missing_reverses(csr: Csr) -> tuple[int, int, int]:
-    """How many edges have no reverse, and (source, target) of the first of them."""
+    """Return how many edges have no reverse, and (source, target) of the first of them."""
     n = len(csr.indptr) - 1
     dst = np.repeat(np.arange(n, dtype=np.int32), np.diff(csr.indptr))
     keys, back = pack(csr.indices, dst), pack(dst, csr.indices)

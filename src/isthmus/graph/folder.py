@@ -1,4 +1,4 @@
-"""A checked graph as a folder of plain ``.npy`` files, read back memory-mapped: for graphs larger than memory."""
+"""Store a checked graph as a folder of ``.npy`` files and read it back memory-mapped, for graphs larger than memory."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class About:
     notes: tuple[str, ...]
     arrays: tuple[str, ...]
     sums: dict[str, str] = field(default_factory=dict)
-    """The sha256 of every array; older folders have none."""
+    """The sha256 of every array; empty in older folders."""
 
 
 def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
-    """Write the graph; the folder appears whole or not at all."""
+    """Write the graph to a new folder, which appears whole or not at all."""
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder} exists already: choose another name or remove it")
@@ -83,9 +83,9 @@ def is_graph_folder(folder: Path) -> bool:
 
 
 def open_graph(folder: str | os.PathLike) -> Graph:
-    """Memory-map the graph. Sums, shapes and the range of every index are checked, what else it holds is not.
+    """Memory-map a graph folder; check its sums, its shapes and the range of every index, but not the values.
 
-    Folders that were written before there were sums are read without comparing them.
+    Folders of versions that stored no sums are read without comparing them.
     """
     folder = Path(folder)
     about = _about(folder)
@@ -108,7 +108,7 @@ Complaint = tuple[str, str] | None  # (array, what is wrong with it)
 
 
 def _forms(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
-    """Types and shapes."""
+    """Check types and shapes."""
     n, e = about.nodes, about.edges
     y = ("u1", (n, about.num_classes)) if about.multilabel else ("i8", (n,))
     expected: dict[str, tuple[str, tuple[int, ...]]] = {"indptr": ("i8", (n + 1,)), "indices": ("i4 i8", (e,)), "y": y}
@@ -134,7 +134,7 @@ def _forms(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
 
 
 def _ranges(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
-    """Row starts ascend, indices are in range, labels are classes."""
+    """Check that row starts ascend, indices are in range and labels are classes."""
     for name, end in (("indptr", about.edges), ("x_indptr", arrays["x_data"].size if "x_data" in arrays else 0)):
         if name in arrays and not ascends(arrays[name], end):
             return name, f"does not ascend from 0 to {end:,}"
@@ -154,7 +154,7 @@ def _about(folder: Path) -> About:
     content = read_json(path, _AGAIN)
     about = read_as(About, content, str(path), _AGAIN)
     if about.format != FORMAT or not about.checked:
-        raise InputError(f"{path} is not that of a checked graph: {_AGAIN}")
+        raise InputError(f"{path} does not describe a checked graph: {_AGAIN}")
     if about.version > VERSION:
         raise InputError(f"{folder} has format version {about.version}, newer than {VERSION}: update isthmus")
     check_seal(content, path, _AGAIN)

@@ -1,4 +1,4 @@
-"""The whole graph, in memory or memory-mapped: structure, rows, labels, splits."""
+"""The whole graph, in memory or memory-mapped: structure, feature rows, labels, splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SparseRows:
         return self.data.dtype
 
     def take(self, rows: np.ndarray) -> SparseRows:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         length = np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(length)])
         flat = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], length)
@@ -34,7 +34,7 @@ class SparseRows:
 
     @staticmethod
     def stack(blocks: Sequence[SparseRows]) -> SparseRows:
-        """The rows of all blocks, one block after the other."""
+        """Return the rows of all blocks, one block after the other."""
         ends = np.cumsum([0, *(block.indptr[-1] for block in blocks)])
         indptr = np.concatenate([[0], *(block.indptr[1:] + end for block, end in zip(blocks, ends[:-1], strict=True))])
         indices, data = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("indices", "data"))
@@ -57,11 +57,11 @@ class Graph:
     test_mask: np.ndarray  # bool [N, S]
     num_classes: int
     name: str = "graph"
-    symmetric: bool = True  # every edge is there in both directions
+    symmetric: bool = True  # every edge exists in both directions
     edge_attr: np.ndarray | None = None  # [E] or [E, D], in the order of `indices`
     node_type: np.ndarray | None = None  # int [N]
-    notes: tuple[str, ...] = field(default=())  # what the reader mended, for the user to see
-    ids: np.ndarray | None = None  # [N] integers or words, what the source calls its nodes; None: 0 … N − 1
+    notes: tuple[str, ...] = field(default=())  # what the reader corrected, for the user to see
+    ids: np.ndarray | None = None  # [N] integers or words, the names of the nodes in the source; None: 0 … N − 1
 
     @property
     def num_nodes(self) -> int:
@@ -89,5 +89,5 @@ class Graph:
 
     @property
     def degree(self) -> np.ndarray:
-        """In-degree of every node, int64 [N]."""
+        """The in-degree of every node, int64 [N]."""
         return np.diff(self.indptr)

@@ -1,4 +1,4 @@
-"""One door for every kind of input: ``load(source) → Graph``."""
+"""Read a graph from any supported kind of input: ``load(source) → Graph``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _load(source: Any, undirected: bool, directed: bool, progress: Progress | No
     if is_data(source):
         return assemble(read_data(source, "data"), undirected=undirected, directed=directed)
     if not isinstance(source, (str, os.PathLike)):
-        raise InputError(f"{type(source).__name__} is no graph: give {FORMS}, a PyG Data object or a Graph")
+        raise InputError(f"{type(source).__name__} is not a graph: give {FORMS}, a PyG Data object or a Graph")
     kind, _, name = os.fspath(source).partition(":")
     if kind == "synthetic":
         return synthetic(name, progress)
@@ -83,7 +83,7 @@ def _read_path(path: Path) -> RawGraph:
         raise InputError(f"{path} does not exist: give {FORMS}")
     if path.is_file():
         if path.suffix != ".npz":
-            raise InputError(f"{path} is no .npz file: give {FORMS}")
+            raise InputError(f"{path} is not an .npz file: give {FORMS}")
         return read_npz(path)
     if (path / "book.json").exists():
         raise InputError(f"{path} holds parts, not a graph: give it to a command that takes parts, e.g. isthmus train")
@@ -93,10 +93,10 @@ def _read_path(path: Path) -> RawGraph:
 
 
 def data_roots() -> list[Path]:
-    """Where named datasets are kept: $ISTHMUS_DATA or ~/.cache/isthmus.
+    """Return the folders of named datasets: $ISTHMUS_DATA or ~/.cache/isthmus.
 
-    Never the working folder, OGB's own habit: PyG and OGB unpickle what lies in their caches, so whoever wrote files
-    of the working folder could run code here.
+    Never the working folder, which is OGB's default: PyG and OGB unpickle the files in their caches, so anyone who can
+    write to the working folder could run code here.
     """
     home = os.environ.get("ISTHMUS_DATA")
     return [Path(home) if home else Path.home() / ".cache" / "isthmus"]

@@ -1,4 +1,4 @@
-"""Reader of ``.npz`` files: ``edge_index``, ``x`` (dense or CSR), ``y``, three masks. Pickled arrays are refused."""
+"""Read ``.npz`` files: ``edge_index``, ``x`` (dense or CSR), ``y``, three masks. Pickled arrays are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARSE_X = ("x_indptr", "x_indices", "x_data", "x_shape")
 
 
 def read_npz(path: Path) -> RawGraph:
-    """Read the documented form; keys that are not part of it (such as further masks) are left alone."""
+    """Read the documented keys; ignore others, such as further masks."""
     with NpzArrays(path) as arrays:
         sparse = "x" not in arrays.names and "x_indptr" in arrays.names
         arrays.require("edge_index", "y", *MASKS, *(SPARSE_X if sparse else ("x",)))
@@ -56,7 +56,7 @@ def _sparse_x(path: Path, arrays: NpzArrays) -> SparseRows:
 
 
 class NpzArrays:
-    """The arrays of an .npz file, each read when asked for; whatever is wrong with the file is an InputError."""
+    """The arrays of an .npz file, each read when asked for; any fault of the file is an InputError."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._file = path, open_regular(path)
@@ -92,7 +92,7 @@ class NpzArrays:
 
     @contextmanager
     def _reading(self, where: str) -> Iterator[None]:
-        """Say in one line what is wrong with the zip, or with an array in it."""
+        """Report a fault of the zip, or of an array in it, as one line."""
         try:
             with array_errors(f"{self.path}{where}", "copy or write it again"):
                 yield
@@ -111,7 +111,7 @@ class NpzArrays:
             RuntimeError,
             struct.error,
         ):
-            # A method of compression that is unknown, or a password, is as bad as damage.
+            # An unknown compression method or a password makes the file as unreadable as damage does.
             raise InputError(f"{self.path} is truncated or damaged{where}: copy or write it again") from None
 
     def get(self, name: str) -> np.ndarray | None:

@@ -1,6 +1,6 @@
-"""Reader of OGB's node datasets from their own files: ``raw/*.csv.gz`` or ``raw/*.npz``, and ``split/TYPE/*.csv.gz``.
+"""Read OGB's node datasets from their own files: ``raw/*.csv.gz`` or ``raw/*.npz``, and ``split/TYPE/*.csv.gz``.
 
-The ``ogb`` package is needed only to download; what it leaves on disk is read here without it.
+The ``ogb`` package is needed only to download them, not to read the files that it leaves on disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def find_ogb(name: str, roots: list[Path]) -> Path:
-    """The folder of the dataset below one of the roots; downloaded into the first one if it is nowhere."""
+    """Return the folder of the dataset below one of the roots; download it into the first root if none has it."""
     if name not in BOTH.split(", "):
         raise InputError(f"no OGB node dataset {name!r}: take one of {BOTH}")
     for root in roots:
@@ -43,7 +43,7 @@ def is_ogb(folder: Path) -> bool:
 
 
 def read_ogb(folder: Path) -> tuple[RawGraph, bool]:
-    """The dataset, and whether its file holds one direction only of undirected edges."""
+    """Read the dataset; also return whether its file holds only one direction of undirected edges."""
     name = folder.resolve().name.replace("_", "-")
     raw = folder / "raw"
     fields = _binary(raw) if (raw / "data.npz").exists() else _text(raw)
@@ -52,13 +52,15 @@ def read_ogb(folder: Path) -> tuple[RawGraph, bool]:
 
 
 def _text(raw: Path) -> dict[str, Any]:
-    """edge, node-feat, node-label, num-node-list; optional edge-feat and node species."""
+    """Read the CSV files edge, node-feat, node-label, num-node-list, and optionally edge-feat and node species."""
     for needed in ("edge", "node-label", "num-node-list"):
         if not (raw / f"{needed}.csv.gz").exists():
             raise InputError(f"{raw} has no {needed}.csv.gz: unpack the dataset again")
     edge, counts = (read_matrix(raw / f"{name}.csv.gz", np.int64) for name in ("edge", "num-node-list"))
     if edge.shape[1] != 2 or not counts.size or not 0 < counts[0, 0] < 2**31:
-        raise InputError(f"{raw} has no two ends of every edge, or no number of nodes: unpack the dataset again")
+        raise InputError(
+            f"{raw} does not give two ends for every edge, or no number of nodes: unpack the dataset again"
+        )
     nodes = int(counts[0, 0])
     label = read_matrix(raw / "node-label.csv.gz", np.float32)
     attr = read_matrix(raw / "edge-feat.csv.gz", np.float32) if (raw / "edge-feat.csv.gz").exists() else None
@@ -66,7 +68,7 @@ def _text(raw: Path) -> dict[str, Any]:
     if (raw / "node-feat.csv.gz").exists():
         x = read_matrix(raw / "node-feat.csv.gz", np.float32)
     elif attr is not None:
-        x = _mean_of_edges(edge, attr, nodes)  # ogbn-proteins has features on its edges only
+        x = _mean_of_edges(edge, attr, nodes)  # ogbn-proteins has features only on its edges
     else:
         raise InputError(f"{raw} has neither node-feat.csv.gz nor edge-feat.csv.gz: unpack the dataset again")
     types = None
@@ -77,7 +79,7 @@ def _text(raw: Path) -> dict[str, Any]:
 
 
 def _mean_of_edges(edge: np.ndarray, attr: np.ndarray, nodes: int) -> np.ndarray:
-    """Mean of the attributes of a node's edges, the usual features for ogbn-proteins."""
+    """Return the mean of the attributes of each node's edges, the usual features for ogbn-proteins."""
     ends = edge.T.reshape(-1)
     if len(attr) != len(edge) or not len(edge) or ends.min() < 0 or ends.max() >= nodes:
         raise InputError(f"edge-feat.csv.gz or edge.csv.gz do not fit {nodes:,} nodes: unpack the dataset again")
@@ -88,7 +90,7 @@ def _mean_of_edges(edge: np.ndarray, attr: np.ndarray, nodes: int) -> np.ndarray
 
 
 def _binary(raw: Path) -> dict[str, Any]:
-    """data.npz with edge_index, num_nodes_list, node_feat; node-label.npz with node_label (NaN = unlabelled)."""
+    """Read data.npz (edge_index, num_nodes_list, node_feat) and node-label.npz (node_label, NaN = unlabelled)."""
     with NpzArrays(raw / "node-label.npz") as labels:
         labels.require("node_label")
         y = labels["node_label"]

@@ -1,4 +1,4 @@
-"""The synthetic presets: true sizes of well-known graphs, and what makes each easy or hard to cut and to learn."""
+"""Presets of synthetic graphs: sizes of well-known graphs, and what makes each easy or hard to cut and to learn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isthmus.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Sizes of the real graph at scale 1, and the shape of the block model that stands in for it."""
+    """Sizes of a real graph at scale 1, and the parameters of the block model that imitates it."""
 
     nodes: int
     edges: int  # directed: every undirected edge counts twice
@@ -19,12 +19,12 @@ class Preset:
     multilabel: bool = False
     all_labelled: bool = True  # False: nodes outside the masks have no label, as in papers100M
     dtype: str = "float32"
-    homophily: float  # share of edges to community and class that join equal labels; see draw_label_sets for label sets
+    homophily: float  # share of edges in community and class that join equal labels; for label sets see draw_label_sets
     signal: float  # distance of a class centre from the origin, in units of the noise of one feature
     community: int  # mean number of nodes of a community
     inside: float  # share of a node's edges that stay in its community; the rest stays in its class or goes far
     far: float  # share of all edges that go anywhere in the graph
-    open_share: float  # share of nodes that have such far edges at all: together they set the halo of a METIS part
+    open_share: float  # share of nodes that have such far edges; with `far` it determines the halo of a METIS part
     exponent: float = 2.6  # of the power law of degrees
     hub: float = 300.0  # largest degree, in units of the mean degree
 

@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric: a ``Data`` object in memory, or a dataset by name (``pyg:Reddit``)."""
+"""Read graphs of PyTorch Geometric: a ``Data`` object in memory, or a dataset by name (``pyg:Reddit``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.graph.graph import Graph, SparseRows
 from isthmus.graph.raw import RawGraph, assemble
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-# name → (class in torch_geometric.datasets, its further arguments)
+# name → (class in torch_geometric.datasets, its other arguments)
 DATASETS: dict[str, tuple[str, dict[str, str]]] = {
     "Reddit": ("Reddit", {}),
     "Reddit2": ("Reddit2", {}),
@@ -31,17 +31,17 @@ DATASETS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def from_pyg(data: Any, *, name: str = "pyg", undirected: bool = False, directed: bool = False) -> Graph:
-    """The Graph of a PyG ``Data`` object with ``edge_index, x, y, train_mask, val_mask, test_mask``."""
+    """Return the Graph of a PyG ``Data`` object with ``edge_index, x, y, train_mask, val_mask, test_mask``."""
     return assemble(read_data(data, name), undirected=undirected, directed=directed)
 
 
 def is_data(source: Any) -> bool:
-    """Whether this is a PyG object, without importing PyG."""
+    """Return whether this is a PyG object, without importing PyG."""
     return any(cls.__module__.startswith("torch_geometric.data") for cls in type(source).__mro__)
 
 
 def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
-    """``split=True`` draws a seeded 60/20/20 split where the data has none."""
+    """Read a PyG object; ``split=True`` draws a seeded 60/20/20 split if the data has none."""
     if hasattr(data, "node_types"):
         raise InputError(f"{name} is a HeteroData object: turn it into one graph with data.to_homogeneous()")
     edge_index = getattr(data, "edge_index", None)
@@ -79,7 +79,7 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
 
 
 def read_pyg(name: str, roots: list[Path]) -> RawGraph:
-    """A dataset of torch_geometric.datasets, from the first root that has it, else downloaded to the first root."""
+    """Read a dataset of torch_geometric.datasets from the first root that has it, else download it to the first."""
     if name not in DATASETS:
         raise InputError(f"no PyG dataset {name!r}: take one of {', '.join(DATASETS)}, or give a Data object")
     try:
@@ -90,21 +90,21 @@ def read_pyg(name: str, roots: list[Path]) -> RawGraph:
     folder = next((root / kind for root in roots if (root / kind).is_dir()), roots[0] / kind)
     try:
         data = getattr(datasets, kind)(root=str(folder), **arguments)[0]
-    except Exception as error:  # whatever PyG's own reader meets in a damaged cache
+    except Exception as error:  # PyG's own reader can raise anything on a damaged cache
         remedy = "remove the folder to download it again"
         raise InputError(f"pyg:{name} cannot be read from {folder} ({error!r}): {remedy}") from error
     return read_data(data, name, split=True)
 
 
 def _array(value: Any, name: str, field: str) -> np.ndarray:
-    """A tensor, or what numpy makes an array of numbers of."""
+    """Return a tensor, or anything that numpy turns into an array of numbers, as an array."""
     try:
-        if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # which numpy does not know
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # numpy has no bfloat16
             value = value.float()
         array = value.detach().cpu().resolve_conj().resolve_neg().numpy() if _is_tensor(value) else np.asarray(value)
     except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         why = str(error).partition("\n")[0]
-        raise InputError(f"{name}: {field} is no plain array ({why}): set it to a dense tensor of numbers") from None
+        raise InputError(f"{name}: {field} is not a plain array ({why}): set it to a dense tensor of numbers") from None
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name}: {field} holds {array.dtype}, not numbers: set it to a dense tensor of numbers")
     return array
@@ -115,7 +115,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _rows(x: Any, name: str) -> np.ndarray | SparseRows:
-    """Dense rows, or CSR rows of a sparse tensor."""
+    """Return dense rows, or the CSR rows of a sparse tensor."""
     if not _is_tensor(x) or str(getattr(x, "layout", "torch.strided")) == "torch.strided":
         rows = _array(x, name, "x")
         if rows.ndim != 2:
@@ -124,7 +124,7 @@ def _rows(x: Any, name: str) -> np.ndarray | SparseRows:
     try:
         x = x.to_sparse_coo().coalesce()  # sorted by row
     except (RuntimeError, NotImplementedError):
-        raise InputError(f"{name}: x is a sparse tensor of a kind that is unknown: give x.to_sparse_coo()") from None
+        raise InputError(f"{name}: x is a sparse tensor of an unknown kind: give x.to_sparse_coo()") from None
     if x.sparse_dim() != 2 or x.dense_dim():
         raise InputError(f"{name}: x is sparse of shape {list(x.shape)}, expected [N, F]: give one row per node")
     row, column = _array(x.indices(), name, "x")

@@ -1,14 +1,14 @@
-"""Checks of index arrays that a kernel will follow without looking: in blocks, so that no copy of them is made."""
+"""Check index arrays that a kernel will use unchecked; works in blocks, so that no copy of them is made."""
 
 from __future__ import annotations
 
 import numpy as np
 
-BLOCK = 1 << 20  # numbers looked at in one go: they stay in the cache between two looks
+BLOCK = 1 << 20  # numbers checked at a time: they stay in the cache between two reads
 
 
 def ascends(starts: np.ndarray, end: int) -> bool:
-    """Return whether the row starts of a CSR form go from 0 to ``end`` and never back."""
+    """Return whether the row starts of a CSR form ascend from 0 to ``end``."""
     if starts.ndim != 1 or not len(starts) or starts[0] != 0 or starts[-1] != end:
         return False
     blocks = (starts[a : a + BLOCK + 1] for a in range(0, len(starts), BLOCK))
@@ -16,7 +16,7 @@ def ascends(starts: np.ndarray, end: int) -> bool:
 
 
 def outlier(values: np.ndarray, limit: int, least: int = 0) -> int | None:
-    """Return the place of the first value that is not in ``least`` … ``limit`` − 1; None if there is none."""
+    """Return the position of the first value that is not in ``least`` … ``limit`` − 1; None if there is none."""
     flat = values.reshape(-1)
     for a in range(0, len(flat), BLOCK):
         block = flat[a : a + BLOCK]

@@ -1,4 +1,4 @@
-"""What a reader hands over: arrays as they were found. ``assemble`` checks all of it once and makes the Graph."""
+"""Unchecked arrays as a reader found them, and ``assemble``, which checks them once and makes the Graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RawGraph:
 
 
 def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False) -> Graph:
-    """Check everything, then sort the edges into CSR form; what had to be mended is said in ``Graph.notes``."""
+    """Check all arrays, sort the edges into CSR form and return the Graph; ``Graph.notes`` lists every correction."""
     if undirected and directed:
         raise InputError(f"{raw.name}: --undirected and --directed exclude each other: give one of them")
     with check.named(raw.name):
@@ -58,7 +58,7 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         if undirected:
             notes.append(f"reverses added: {given:,} edges given, {len(structure.indices):,} in both directions")
         if structure.duplicates:
-            # Every edge has its reverse by now, so that each of several equal ones is counted twice.
+            # Every edge has its reverse by now, so each duplicate is counted twice.
             own = "" if edge_attr is None else ", but each keeps the attributes that were given for it"
             also = f" (an edge and its reverse are the same{own})" if undirected else ""
             notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
@@ -78,9 +78,9 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
 def _lost_attributes(
     attr: np.ndarray, src: np.ndarray, dst: np.ndarray, parallel: tuple[np.ndarray, np.ndarray]
 ) -> list[str]:
-    """Say of how many merged edges the attributes were dropped, though they are others than those that stay."""
+    """Say how many merged edges had other attributes than the edge that was kept."""
     before, after = parallel
-    given = after < len(attr)  # what is beyond was added as a reverse, and gives way to the edge that was given
+    given = after < len(attr)  # later ones were added as reverses, and an edge that was given takes precedence
     differs = attr[before[given]] != attr[after[given]]
     lost = after[given][differs.any(axis=1) if attr.ndim == 2 else differs]
     if not len(lost):

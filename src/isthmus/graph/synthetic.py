@@ -1,4 +1,4 @@
-"""``synthetic:NAME@SCALE``: a graph in the size of a well-known one, made on the spot from a seed.
+"""Generate ``synthetic:NAME@SCALE`` from a seed: a graph of the size of a well-known one.
 
 Structure as in blocks.py. A node has the class of its community with a probability that follows from ``homophily``,
 else a random one; its features are the centre of its own class plus noise. The features alone say little and the
@@ -25,7 +25,7 @@ OPTIONS = {"seed": int, "homophily": float, "signal": float, "dtype": str}
 
 
 def synthetic(spec: str, progress: Progress | None = None) -> Graph:
-    """Make the graph ``NAME[@SCALE][?option=value&…]``; ``progress(what, done, total)`` is called now and then."""
+    """Make the graph ``NAME[@SCALE][?option=value&…]``; call ``progress(what, done, total)`` now and then."""
     preset, seed = parse(spec)
     note = progress or (lambda what, done, total: None)
     rng = Streams(seed)
@@ -43,14 +43,12 @@ def synthetic(spec: str, progress: Progress | None = None) -> Graph:
     if not preset.all_labelled:
         y[~(train | val | test)[:, 0]] = -1
     edges = len(csr.indices)
-    notes = (
-        () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: so few nodes hold no more",)
-    )
+    notes = () if edges == preset.edges else (f"{edges:,} edges instead of {preset.edges:,}: too few nodes for more",)
     return Graph(csr.indptr, csr.indices, x, y, train, val, test, preset.classes, f"synthetic:{spec}", notes=notes)
 
 
 def parse(spec: str) -> tuple[Preset, int]:
-    """``NAME[@SCALE][?option=value&…]`` → the preset at that scale, and the seed."""
+    """Parse ``NAME[@SCALE][?option=value&…]`` into the preset at that scale, and the seed."""
     place, _, query = spec.partition("?")
     name, _, scale = place.partition("@")
     if name not in PRESETS:
@@ -73,7 +71,7 @@ def parse(spec: str) -> tuple[Preset, int]:
 
 
 def scaled(preset: Preset, name: str, text: str) -> Preset:
-    """Nodes, edges and splits times the scale; the mean degree stays, as far as so few nodes can hold it."""
+    """Scale nodes, edges and splits; the mean degree stays, as far as so few nodes allow it."""
     try:
         scale = float(text)
     except ValueError:
@@ -88,8 +86,11 @@ def scaled(preset: Preset, name: str, text: str) -> Preset:
 
 
 def purity(homophily: float, share: np.ndarray) -> float:
-    """Probability p that a node has the class of its community, so that ``homophily`` of its near edges (those to its
-    community and class) join equal labels: homophily = p² + q(1 − p²) with q = Σ share², the odds of a random pair."""
+    """Return the probability p that a node has the class of its community.
+
+    It is chosen so that ``homophily`` of a node's near edges (those to its community and class) join equal labels:
+    homophily = p² + q(1 − p²) with q = Σ share², the probability that a random pair is equal.
+    """
     q = float(np.square(share).sum())
     if homophily < q:
         raise InputError(f"homophily {homophily:g} is below that of random labels: choose it between {q:.2f} and 1")
@@ -97,7 +98,7 @@ def purity(homophily: float, share: np.ndarray) -> float:
 
 
 def draw_labels(preset: Preset, layout: Layout, rng: Streams, purity: float) -> np.ndarray:
-    """One class for each node, int64 [N]: that of its community with probability ``purity``, else a random one."""
+    """Draw one class per node, int64 [N]: that of its community with probability ``purity``, else a random one."""
     draw = rng("labels")
     home = np.repeat(layout.community_class, np.diff(layout.community_bounds))
     stray = draw.choice(preset.classes, size=preset.nodes, p=layout.class_share)
@@ -107,8 +108,11 @@ def draw_labels(preset: Preset, layout: Layout, rng: Streams, purity: float) -> 
 
 
 def draw_label_sets(preset: Preset, layout: Layout, rng: Streams) -> np.ndarray:
-    """Several labels for each node, uint8 [N, C]. A community has a set of labels, half of it that of its class; each
-    label of a node follows the community with probability ``homophily``, else its overall rate."""
+    """Draw several labels per node, uint8 [N, C].
+
+    A community has a set of labels, half of it taken from its class; each label of a node follows the community with
+    probability ``homophily``, else its overall rate.
+    """
     draw = rng("labels")
     rate = 0.5 * (np.arange(preset.classes) + 1.0) ** -0.5  # a few common labels, many rare ones
     by_class = draw.random((preset.classes, preset.classes)) < rate
@@ -123,7 +127,7 @@ def draw_label_sets(preset: Preset, layout: Layout, rng: Streams) -> np.ndarray:
 
 
 def draw_rows(preset: Preset, y: np.ndarray, rng: Streams, note: Progress) -> np.ndarray:
-    """Features [N, F]: the centre of the class, or the sum of the centres of the labels, plus noise of variance 1."""
+    """Draw features [N, F]: the centre of the class, or the sum of the labels' centres, plus noise of variance 1."""
     centres = rng("centres").standard_normal((preset.classes, preset.features), np.float32)
     centres *= preset.signal / np.linalg.norm(centres, axis=1, keepdims=True)
     x = np.empty((preset.nodes, preset.features), preset.dtype)
@@ -137,7 +141,7 @@ def draw_rows(preset: Preset, y: np.ndarray, rng: Streams, note: Progress) -> np
 
 
 def draw_masks(preset: Preset, rng: Streams) -> list[np.ndarray]:
-    """Training, validation and test masks, bool [N, 1] each, of the sizes of the split."""
+    """Draw training, validation and test masks, bool [N, 1] each, in the sizes of the split."""
     order = rng("split").permutation(preset.nodes)
     masks, a = [], 0
     for size in preset.split:

@@ -1,7 +1,7 @@
-"""Reader of a folder with ``edges`` and ``nodes`` as Parquet or CSV files.
+"""Read a folder with ``edges`` and ``nodes`` as Parquet or CSV files.
 
-Node k is the k-th row of the nodes file; ids may be any distinct integers or words, and edges name nodes by them. They
-stay with the graph, for predictions to be joined back by.
+Node k is the k-th row of the nodes file; ids may be any distinct integers or words, and edges name nodes by them. The
+graph keeps them, so that predictions can be joined back.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from isthmus.graph.text import read_header, read_matrix, read_words
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "": "", "none": ""}
 MASKS = ("train", "val", "test")
-CLASS = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # 1.0 is what some write where other labels are missing
+CLASS = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # some tools write 1.0 when other labels are missing
 UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A file of named columns, whatever its format."""
+    """A file of named columns, independent of its format."""
 
     path: Path
     names: list[str]
     numbers: Callable[[list[str], type], np.ndarray]  # columns → [rows, columns], lists spread out; integers as floats
-    keys: Callable[[str, bool], np.ndarray]  # column of ids → integers, or text if it holds words and may
+    keys: Callable[[str, bool], np.ndarray]  # column of ids → integers, or text if it holds words and they are allowed
     words: Callable[[str], np.ndarray]  # column → text, "" where empty
 
     def require(self, *names: str) -> None:
@@ -42,7 +42,7 @@ class Table:
             raise InputError(f"{self.path} has no column {', '.join(missing)} (there is: {there}): add or rename it")
 
     def others(self, known: set[str], reserved: set[str]) -> list[str]:
-        """The columns that are not known; what was hardly meant to be one of them is refused."""
+        """Return the columns that are not known; refuse those that were hardly meant as features."""
         for name in (names := [name for name in self.names if name not in known]):
             if UNNAMED.fullmatch(name):
                 raise InputError(f"{self.path} has a column without a name, as pandas writes an index: drop it")
@@ -53,7 +53,9 @@ class Table:
 
 
 def read_tables(folder: Path) -> RawGraph:
-    """edges: ``src, dst``; further columns are edge attributes. nodes: ``id`` (optional); ``label`` or ``label_0 …``;
+    """Read a graph from its two tables.
+
+    edges: ``src, dst``; other columns are edge attributes. nodes: ``id`` (optional); ``label`` or ``label_0 …``;
     ``split`` or ``train, val, test``; every other column is a feature.
     """
     nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
@@ -63,7 +65,7 @@ def read_tables(folder: Path) -> RawGraph:
         nodes.require("label")
     by_word = "split" in nodes.names
     if not by_word and not set(MASKS) <= set(nodes.names):
-        raise InputError(f"{nodes.path} says nothing of splits: add a column split with train, val, test or nothing")
+        raise InputError(f"{nodes.path} says nothing about splits: add a column split with train, val, test or nothing")
     known = {"id", *(label_sets or ["label"]), *(["split"] if by_word else MASKS)}
     features = nodes.others(known, {"id", "label", "split", *MASKS})
     if not features:
@@ -90,7 +92,7 @@ def read_tables(folder: Path) -> RawGraph:
 
 
 def open_table(folder: Path, stem: str) -> Table:
-    """folder/stem.parquet or folder/stem.csv."""
+    """Open folder/stem.parquet or folder/stem.csv."""
     parquet = folder / f"{stem}.parquet"
     if parquet.exists():
         open_regular(parquet).close()
@@ -190,41 +192,41 @@ def _word(value: object) -> str:
 
 
 def _ends(nodes: Table, edges: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Both ends of every edge as rows of the nodes file, and its ids if it has any."""
+    """Return both ends of every edge as rows of the nodes file, and the ids of the nodes if there are any."""
     named = "id" in nodes.names
     src, dst = edges.keys("src", named), edges.keys("dst", named)
     if not named:
         return src, dst, None
     ids = nodes.keys("id", True)
-    if np.result_type(ids, src, dst).kind not in "iu":  # some are words (007 is not 7 then), or too large for int64
+    if np.result_type(ids, src, dst).kind not in "iu":  # some are words (then 007 is not 7), or too large for int64
         ids, src, dst = nodes.words("id"), edges.words("src"), edges.words("dst")
     src = _positions(ids, src, nodes.path, edges.path, "src")
     return src, _positions(ids, dst, nodes.path, edges.path, "dst"), ids
 
 
 def _narrowed(numbers: np.ndarray) -> np.ndarray:
-    """In float32, unless that makes another whole number of one, as of seconds since 1970."""
+    """Return the numbers in float32, unless that changes a whole number, such as seconds since 1970."""
     narrow = numbers.astype(np.float32)
     return numbers if ((narrow != numbers) & (np.rint(numbers) == numbers)).any() else narrow
 
 
 def _positions(ids: np.ndarray, ends: np.ndarray, nodes: Path, edges: Path, column: str) -> np.ndarray:
-    """Replace ids by the rows they stand in."""
+    """Replace ids by the rows that have them."""
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
     twice = np.flatnonzero(ranked[1:] == ranked[:-1])
     if len(twice):
-        raise InputError(f"{nodes}: id {ranked[twice[0]]} stands in two rows: give every node one row")
+        raise InputError(f"{nodes}: id {ranked[twice[0]]} is in two rows: give every node one row")
     place = np.minimum(np.searchsorted(ranked, ends), len(ids) - 1)
     lost = np.flatnonzero(ranked[place] != ends)
     if len(lost):
         where = f"{edges} row {lost[0] + 1}: {column} {ends[lost[0]]}"
-        raise InputError(f"{where} is no id of {nodes.name}: add the node or drop the edge")
+        raise InputError(f"{where} is not an id of {nodes.name}: add the node or drop the edge")
     return order[place]
 
 
 def _labels(nodes: Table) -> np.ndarray:
-    """Class numbers; an empty cell is an unlabelled node."""
+    """Return the class numbers; an empty cell is an unlabelled node."""
     words = nodes.words("label")
     words = np.where(words == "", "-1", words)
     strange = (row for row, word in enumerate(words.tolist()) if not CLASS.fullmatch(word))

@@ -1,4 +1,4 @@
-"""Numbers and words from CSV text, plain or gzipped, in blocks; a cell that is no number is named by its line."""
+"""Read numbers and words from CSV text, plain or gzipped, in blocks; report the line of a cell that is no number."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from isthmus.errors import InputError
 from isthmus.files import check_unpacked, open_regular
 
 LINES = 1 << 17  # lines parsed at a time
-LONGEST = 1 << 22  # characters of the line that names the columns
+LONGEST = 1 << 22  # characters allowed in the header line
 
 
 def open_text(path: Path) -> IO[str]:
-    """The file as text, unzipped if its name ends in .gz, and not beyond what it may unpack to."""
+    """Open the file as text; unzip it if its name ends in .gz, up to the size that it may unpack to."""
     file: IO[bytes] = open_regular(path)
     if path.suffix == ".gz":
         unzipped = _Unzipped(path, os.fstat(file.fileno()).st_size, gzip.GzipFile(fileobj=file), file)
@@ -31,7 +31,7 @@ def open_text(path: Path) -> IO[str]:
 
 
 class _Unzipped(io.RawIOBase):
-    """A gzipped file that counts what it has unpacked."""
+    """A gzipped file that counts the bytes it has unpacked."""
 
     def __init__(self, path: Path, packed: int, content: gzip.GzipFile, file: IO[bytes]):
         self.path, self.packed, self.content, self.file, self.done = path, packed, content, file, 0
@@ -54,7 +54,7 @@ class _Unzipped(io.RawIOBase):
 def read_matrix(
     path: Path, dtype: type, columns: Sequence[int] | None = None, names: Sequence[str] = (), skip: int = 0
 ) -> np.ndarray:
-    """The given columns (all if None) of every line after the first ``skip``, as one array [lines, columns]."""
+    """Return the given columns (all if None) of every line after the first ``skip``, as one array [lines, columns]."""
     blocks = [_parse(path, lines, first, dtype, columns, names) for first, lines in _blocks(path, skip)]
     if len({block.shape[1] for block in blocks}) > 1:
         raise InputError(f"{path} has lines of different lengths: give every line the same number of cells")
@@ -62,7 +62,7 @@ def read_matrix(
 
 
 def read_words(path: Path, column: int, skip: int = 0) -> np.ndarray:
-    """One column as stripped text."""
+    """Return one column as stripped text."""
     words: list[str] = []
     longest = 1
     for first, lines in _blocks(path, skip):
@@ -76,13 +76,13 @@ def read_words(path: Path, column: int, skip: int = 0) -> np.ndarray:
         except csv.Error as error:
             raise InputError(f"{path} cannot be read near line {first:,} ({error}): check its quotes") from None
         longest = max(longest, *(len(word) for word in words[-len(lines) :]), 1)
-        # Numpy gives every word the room of the longest.
+        # Numpy allots every word the space of the longest one.
         check_unpacked(path, path.stat().st_size, 4 * longest * len(words))
     return np.array(words, dtype=str)
 
 
 def read_header(path: Path) -> list[str]:
-    """The names in the first line."""
+    """Return the names in the first line."""
     with open_text(path) as file:
         try:
             line = file.readline(LONGEST + 1)
@@ -96,7 +96,7 @@ def read_header(path: Path) -> list[str]:
 
 
 def _blocks(path: Path, skip: int) -> Iterator[tuple[int, list[str]]]:
-    """Runs of lines, each with the number of its first line; empty lines at the end are left out."""
+    """Yield runs of lines, each with the number of its first line; drop empty lines at the end."""
     number = 1 + skip
     with open_text(path) as file:
         try:
@@ -118,7 +118,7 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, list[str]]]:
 def _parse(
     path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
 ) -> np.ndarray:
-    # Numpy's reader of whole numbers looks letters up in a table that ends after ASCII, and may crash beyond.
+    # Numpy's integer parser looks characters up in an ASCII table and may crash on others.
     plain = [line if line.isascii() else line.encode("ascii", "replace").decode() for line in lines]
     try:
         block: np.ndarray = np.loadtxt(
@@ -137,7 +137,7 @@ def _parse(
 def _blame(
     path: Path, lines: list[str], first: int, dtype: type, columns: Sequence[int] | None, names: Sequence[str]
 ) -> str:
-    """Find the cell that could not be read."""
+    """Return a message that names the cell that could not be read."""
     width = len(next(csv.reader(lines[:1]))) if lines else 0
     kind = "a whole number" if np.dtype(dtype).kind in "iu" else "a number"
     for number, line in enumerate(lines, first):

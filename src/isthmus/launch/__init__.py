@@ -1,1 +1,1 @@
-"""Starting workers: on this machine, by torchrun, srun or Kubernetes, on a Ray cluster."""
+"""Start workers: on this machine, by torchrun, srun or Kubernetes, or on a Ray cluster."""

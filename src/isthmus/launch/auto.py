@@ -1,4 +1,4 @@
-"""How much must be saved on this link, by measurement: just so much that transfers hide behind computing."""
+"""Measure how much must be saved on this link: just enough that transfers are hidden by computing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from isthmus.files import read_as, read_json
 from isthmus.local import Policy, Savings
 from isthmus.partition import Book
 
-_STEPS = 3  # of each measurement; the first is not counted, since it also moves the features
-_ROOM = 0.9  # of the computing time may be filled with transfers
-_NEGLIGIBLE = 0.1  # of the computing time: waiting that is not worth a loss
+_STEPS = 3  # steps per measurement; the first is not counted, since it also sends the features
+_ROOM = 0.9  # share of the computing time that transfers may fill
+_NEGLIGIBLE = 0.1  # share of the computing time: waiting that is not worth a loss
 
 
 def _options(staleness: int = 1, sampler: str = "optimal-boundary", rate: float = 0.1, bits: int = 8) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _options(staleness: int = 1, sampler: str = "optimal-boundary", rate: float 
     }
 
 
-# What is given up, least first: nothing; freshness; bits, which differences make up for; rows; more bits.
+# Savings in order of their loss: none; freshness; bits, which differences compensate; rows; more bits.
 _FRESH = _options(0, "none", 1.0, 32)
 _LADDER = [
     (1.0, _options(1, "none", 1.0, 32)),
@@ -49,7 +49,7 @@ _LADDER = [
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a step, of the slowest worker: computing; waiting for all rows, fresh, or as a pipeline sends them."""
+    """Seconds per step of the slowest worker: computing; waiting for fresh rows; waiting for those of a pipeline."""
 
     compute: float
     fresh: float
@@ -57,7 +57,7 @@ class Measured:
 
 
 def choose(measured: Measured) -> dict[str, Any]:
-    """The options that save just enough, and no more."""
+    """Return the options that save just enough, and no more."""
     if measured.fresh <= _NEGLIGIBLE * measured.compute:
         return dict(_FRESH)
     for share, options in _LADDER:
@@ -67,7 +67,7 @@ def choose(measured: Measured) -> dict[str, Any]:
 
 
 def measure(book: Book, config: TrainConfig, transport: Transport) -> Measured:
-    """A few steps of a throw-away model, nothing overlapped: once exact, once with rows as a pipeline sends them."""
+    """Time a few steps of a throw-away model without overlap: once exact, once with rows as a pipeline sends them."""
     plain = Savings(overlap=False)
     compute, fresh = _seconds(book, config, transport, Policy(plain))
     _, whole = _seconds(book, config, transport, Policy(plain, Stages(merge=Keep())))
@@ -90,7 +90,7 @@ def _seconds(book: Book, config: TrainConfig, transport: Transport, policy: Poli
 
 
 def settle(book: Book, config: TrainConfig, transport: Transport, run: Path | None, resume: bool) -> TrainConfig:
-    """The config with the options that ``auto`` stands for: measured now, or those of the run that is resumed."""
+    """Return the config with ``auto`` replaced by options: measured now, or those of the run that is resumed."""
     if not config.options.get("auto"):
         return config
     if run is not None and resume:

@@ -1,4 +1,4 @@
-"""A run folder is claimed before anything is written to it, and a command that fails leaves no empty one behind."""
+"""Lock a run folder before anything is written to it, and remove it if the command fails and leaves it empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.files.atomic import writing
 
 @contextmanager
 def claimed(folder: Path, new: bool = False, patient: bool = False) -> Iterator[None]:
-    """Hold the folder, which is made if need be, while the block lasts; nobody else may write to it.
+    """Make the folder if needed and lock it during the block, so that no other command writes to it.
 
     ``new``: it was made for this command. If the block fails, folders that were made for it and are empty are removed.
     ``patient``: see `FolderLock`.
@@ -24,7 +24,7 @@ def claimed(folder: Path, new: bool = False, patient: bool = False) -> Iterator[
         with FolderLock(folder, patient):
             yield
     except BaseException:
-        with suppress(OSError):  # at the first that is not empty
+        with suppress(OSError):  # stop at the first that is not empty
             for path in made:
                 path.rmdir()
         raise

@@ -1,4 +1,4 @@
-"""What a person sees while workers train: a live line on a terminal, plain lines elsewhere."""
+"""Show the progress of training: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from isthmus.partition import Book
 
 @contextmanager
 def counting(title: str, transport: Transport) -> Iterator[Callable[[int, int], None] | None]:
-    """Shows how much of known work is done, (done, total), on worker 0 only."""
+    """Show how much of a known amount of work is done, (done, total), on worker 0 only."""
     console = Teller(stderr=True)
     if transport.rank != 0:
         yield None
@@ -36,7 +36,9 @@ def counting(title: str, transport: Transport) -> Iterator[Callable[[int, int], 
 
 
 class Display:
-    """Shows the metrics of a run, on worker 0 only: on a terminal
+    """A display of the metrics of a run, on worker 0 only.
+
+    On a terminal it shows
 
         flickr@0.1: exact, sage, 3 worker(s)
         ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╺━━━━━━━━━━━ 160/200 0:02 left
@@ -84,7 +86,7 @@ class Display:
             self.live.stop()
 
     def note(self, text: str) -> None:
-        """What a person should know of, also one who asked for no progress."""
+        """Print a message that the user should see even without progress display."""
         self.print(f"note: {text}")
 
     def print(self, text: str) -> None:

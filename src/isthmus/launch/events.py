@@ -1,4 +1,4 @@
-"""The metrics of a run as TensorBoard reads them, written while it lasts (extra: tensorboard)."""
+"""Write the metrics of a run as TensorBoard event files while it runs (extra: tensorboard)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from isthmus.errors import InputError
 from isthmus.files.atomic import writing
 
-FOLDER = "tensorboard"  # of the run folder
+FOLDER = "tensorboard"  # inside the run folder
 
 
 def check_available() -> None:
@@ -21,7 +21,7 @@ def check_available() -> None:
 
 @contextmanager
 def events(folder: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Gives a watcher of training that writes event files into `folder`; without one it does nothing."""
+    """Give a watcher of training that writes event files into `folder`; without a folder it does nothing."""
     if folder is None:
         yield lambda line: None
         return
@@ -34,10 +34,10 @@ def events(folder: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     def watch(line: dict[str, Any]) -> None:
         nonlocal writer
         with writing(folder):
-            if writer is None:  # what an earlier attempt wrote of this step and later ones is void
+            if writer is None:  # START makes TensorBoard discard what an earlier attempt wrote from this step on
                 writer = FileWriter(str(folder))
                 writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), line["step"])
-            # All values of a step as one event: SummaryWriter would take several times as long.
+            # All values of a step form one event, since SummaryWriter would take several times as long.
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(line).items()]
             writer.add_summary(Summary(value=values), line["step"])
 
@@ -49,7 +49,7 @@ def events(folder: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def scalars(line: dict[str, Any]) -> dict[str, float]:
-    """What a step's line holds, by the names that TensorBoard groups: loss, score/val, seconds/wait, …"""
+    """Return the values of a step under the names that TensorBoard groups: loss, score/val, seconds/wait, …"""
     return {
         "loss": line["loss"],
         **{f"score/{name}": line[name] for name in ("train", "val", "test") if name in line},

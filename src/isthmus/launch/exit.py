@@ -1,4 +1,4 @@
-"""How a worker process ends."""
+"""End a worker process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NoReturn
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process at once, its output written.
+    """End the process at once, after flushing its output.
 
     An ordinary exit destroys the C++ objects of torch.distributed while some of its threads may still run, which now
-    and then ends a worker that has done all its work with an abort.
+    and then aborts a worker that has done all its work.
     """
     sys.stdout.flush()
     sys.stderr.flush()

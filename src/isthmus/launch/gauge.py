@@ -1,7 +1,7 @@
-"""What a message costs here, measured between workers over the loopback interface.
+"""Measure the cost of a message between workers over the loopback interface.
 
-Waking the threads that move messages takes longer than moving most of them, and the longer the more workers share
-the cores: so it is measured among as many as will.
+Waking the threads that move messages takes longer than moving most of them, and longer still if more workers share
+the cores: so it is measured with as many workers as the run will have.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from isthmus.launch.place import threads_for
 
 SMALL, LARGE = 1 << 12, 1 << 21  # bytes
 BATCHES = 6
-COLD = 8  # blocks that take turns
+COLD = 8  # blocks used in turn
 _WHERE = Where("gauge", "forward", 0)
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """Of this machine, in seconds."""
+    """The costs of messages on this machine, in seconds unless said otherwise."""
 
     latency: float
-    """From sending a message to its arrival, beside the work that it makes."""
+    """From sending a message to its arrival, without the computing that it causes."""
     per_message: float
-    """Of computing, before its worker goes on, for each message that it sends or expects."""
+    """Computing in the worker's own thread for each message that it sends or expects."""
     per_sent_byte: float
-    """The same for each byte that it sends: the backend begins to write while its caller waits."""
+    """Computing in that thread for each byte sent: the backend begins to write while its caller waits."""
     aside: float
-    """Of computing for such a message in other threads, before its bytes move."""
+    """Computing in other threads for each such message, before its bytes move."""
     per_byte: float
-    """Of computing, in other threads, at each end of the way of a byte."""
+    """Computing in other threads for each byte, at each end of a link."""
     bandwidth: float
     """Bytes per second that a worker can send while it receives as many."""
     memory: int
-    """Bytes that a worker holds before it has read anything."""
+    """Bytes that a worker needs before it has read anything."""
 
 
 class Cost(NamedTuple):
-    """Seconds of something that all workers do together: in all, of computing in this thread, and in others."""
+    """The seconds of something that all workers do together: total, computing in this thread, computing in others."""
 
     whole: float
     here: float
     aside: float
 
     def idle(self, workers: int) -> float:
-        """What no core computed in."""
+        """Return the seconds in which no core computed."""
         crowded = max(1.0, workers / threads_for(1, None))
         return max(0.0, self.whole - crowded * (self.here + self.aside))
 
 
 def gauge(transport: Transport) -> dict[str, Any]:
-    """All workers measure; the answer is that of each."""
+    """Measure on all workers together; return the costs that this worker found."""
     size, rank, memory = transport.size, transport.rank, _memory()
 
     def block(length: int) -> list[torch.Tensor]:
         return [torch.zeros(0 if q == rank else length, dtype=torch.uint8) for q in range(size)]
 
     def exchange(length: int) -> Callable[[], object]:
-        # From and into memory that was not touched lately, as rows are.
+        # From and into memory that was not used lately, as rows are.
         blocks = cycle([(block(length), block(length)) for _ in range(COLD)])
         return lambda: transport.exchange(*next(blocks), _WHERE).wait()
 
@@ -84,7 +84,7 @@ def gauge(transport: Transport) -> dict[str, Any]:
 
 
 def _cost(act: Callable[[], object], times: int) -> Cost:
-    """Of one time, in the fastest of some batches: other work of the machine makes them slower, never faster."""
+    """Return the cost of one call in the fastest of several batches, since other load only makes them slower."""
     batches = []
     for _ in range(BATCHES):
         begun, computed, here = time.perf_counter(), time.process_time(), time.thread_time()
@@ -93,11 +93,11 @@ def _cost(act: Callable[[], object], times: int) -> Cost:
         taken, mine = time.perf_counter() - begun, time.thread_time() - here
         aside = time.process_time() - computed - mine
         batches.append(Cost(taken / times, mine / times, aside / times))
-    return min(batches[1:])  # the first warms up
+    return min(batches[1:])  # the first is a warm-up
 
 
 def _memory() -> int:
-    """Of a process that has done a step: making an optimizer alone loads a good part of torch."""
+    """Return the memory of a process that has done a step: making an optimizer alone loads much of torch."""
     weight = torch.ones(1, requires_grad=True)
     weight.sum().backward()
     torch.optim.Adam([weight]).step()

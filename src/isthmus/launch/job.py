@@ -1,4 +1,4 @@
-"""What workers are started to do, as one piece of json that every launcher can pass on."""
+"""Describe what workers are started to do, as json that every launcher can pass on."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ NO_SECRET = (
 
 @dataclass(frozen=True)
 class Job:
-    """A run on the parts of a folder. `kind` is train, verify or predict; `config` is that of the training.
+    """A run on the parts of a folder; `kind` is train, verify or predict; `config` is that of the training.
 
-    The kind gauge needs neither: it measures what messages cost (`launch.gauge`).
+    The kind gauge needs neither: it measures the cost of messages (`launch.gauge`).
     """
 
     kind: str
@@ -54,19 +54,19 @@ class Job:
     quiet: bool = False
     prediction: PredictConfig | None = None
     restarts: int = 3
-    """How often a run that lost a worker starts again without getting on."""
+    """How often a run that lost a worker is restarted without progress in between."""
     tensorboard: bool = False
-    """Write event files for TensorBoard into the run folder, too."""
+    """Whether to write event files for TensorBoard into the run folder."""
     track: str | None = None
-    """Trackers that follow the run, by commas: wandb, mlflow (`launch.trackers`)."""
+    """Trackers that follow the run, separated by commas: wandb, mlflow (`launch.trackers`)."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     def asked(self) -> dict[str, Any]:
-        """Return what all workers must have been asked besides the config, by the names of the command's options."""
+        """Return the options besides the config that must be equal on all workers, by their command-line names."""
         prediction = {} if self.prediction is None else asdict(self.prediction)
-        prediction.pop("run", None)  # a copy of it may be elsewhere; its weights are compared
+        prediction.pop("run", None)  # its copies may be in different folders; the weights are compared
         return {"command": self.kind, "resume": self.resume, **prediction}
 
     @staticmethod
@@ -77,18 +77,18 @@ class Job:
 
 
 def join(place: Place, timeout: float) -> Transport:
-    """This worker's links to the others."""
+    """Connect this worker with the others and return its links."""
     if place.size == 1:
         return Hub(1).transport(0)
-    # Workers of one machine need no outside interface, unless somebody asks for one (as the testbed does), or who
-    # started them is elsewhere (as with Ray).
+    # Workers of one machine need no outside interface, unless the user asks for one (as the testbed does) or their
+    # starter is on another machine (as with Ray).
     asked = os.environ.get("GLOO_SOCKET_IFNAME", "")
     alone = place.together and KEPT not in os.environ and asked in ("", LOOPBACK_INTERFACE)
     host = LOOPBACK_ADDRESS if alone else place.host
     if alone:
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK_INTERFACE
     elif not asked and (name := towards(host, place.port)):
-        # Left alone gloo takes the interface of this machine's own name, which is often loopback.
+        # By default gloo takes the interface of this machine's own name, which is often loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = name
     if place.rank == 0 and not run_secret() and not is_loopback(host):
         note(NO_SECRET)
@@ -97,7 +97,7 @@ def join(place: Place, timeout: float) -> Transport:
 
 
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:
-    """Does this worker's share of the job; returns the summary. `last`: this process does nothing else after it."""
+    """Do this worker's share of the job and return the summary; `last`: this process does nothing else afterwards."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     with kept_blocks(), enough_memory(f"what worker {transport.rank} has of {job.parts}"):
         return _run(job, transport, last)

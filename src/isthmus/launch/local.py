@@ -1,4 +1,4 @@
-"""Workers as processes of this machine."""
+"""Start workers as processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from isthmus.testbed import Host, Testbed
 
 
 def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, Any]:
-    """Runs the job on `workers` processes and returns worker 0's summary. None outlives this call.
+    """Run the job on `workers` processes and return worker 0's summary; no process outlives this call.
 
-    With a testbed they run on its hosts in turn, and the summary's ``link`` says what crossed its links.
+    With a testbed they run on its hosts in turn, and the summary's ``link`` has the traffic on its links.
     """
-    # The meeting point is in this process: its port cannot be taken between being chosen and being used.
+    # The meeting point is in this process, so no other program can take its port between choice and use.
     address, secret = "127.0.0.1" if testbed is None else testbed.address, new_secret()
     with nullcontext() if testbed is None else testbed.entered():
         point = Rendezvous(address, 0, workers, secret.encode())
@@ -46,5 +46,5 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
 def _spawn(told: dict[str, str], host: Host | None) -> subprocess.Popen:
     if host is not None:
         return spawn({**told, **host.environ}, host.command(COMMAND))
-    # Workers of one machine need no name resolution and no outside interface, whatever the environment says of others.
+    # Workers of one machine need no name resolution and no outside interface, whatever the environment says.
     return spawn({"GLOO_SOCKET_IFNAME": LOOPBACK, **told})

@@ -1,4 +1,4 @@
-"""Under which name and through which network interface the others reach this machine."""
+"""Find the address and the network interface by which other machines reach this one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def addresses() -> dict[str, str]:
-    """The IPv4 address of every network interface that has one (Linux)."""
+    """Return the IPv4 address of every network interface that has one (Linux)."""
     if sys.platform != "linux":
         return {}
     import fcntl
@@ -30,7 +30,7 @@ def addresses() -> dict[str, str]:
 
 
 def interface() -> tuple[str, str]:
-    """The interface that gloo takes, and its address: the one that it is told, else that of this machine's own name."""
+    """Return the interface that gloo uses, and its address: the one it is told, else that of this machine's name."""
     own, told = addresses(), os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if told:
         return told, own.get(told, "no address")
@@ -41,10 +41,10 @@ def interface() -> tuple[str, str]:
 
 
 def towards(host: str, port: int) -> str:
-    """The interface through which this machine reaches a host; "" if that is not known."""
+    """Return the interface through which this machine reaches a host; "" if unknown."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.connect((host, port))  # nothing is sent: it only chooses the way
+            asking.connect((host, port))  # sends nothing: it only selects the route
             source = asking.getsockname()[0]
     except OSError:
         return ""
@@ -52,7 +52,7 @@ def towards(host: str, port: int) -> str:
 
 
 def resolved(name: str) -> str | None:
-    """The address of a host, or None if this machine does not know it."""
+    """Return the address of a host, or None if this machine does not know it."""
     try:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: an actor holds the place of each, and starts its process there (extra: ray)."""
+"""Start workers on a Ray cluster: an actor reserves the cores of each and starts its process there (extra: ray)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from isthmus.launch.network import addresses
 from isthmus.launch.supervise import LOOPBACK, Meeting, signals, spawn, supervise, variables
 
 KNOCK = 10.0  # seconds for a cluster to answer
-PAUSE = 0.2  # seconds between two questions to an actor
-LOST = 3  # the status of a worker whose actor or node is gone
+PAUSE = 0.2  # seconds between two polls of an actor
+LOST = 3  # the exit status of a worker whose actor or node is gone
 
 
 def check_available() -> None:
@@ -34,7 +34,7 @@ def check_available() -> None:
 
 
 def start(job: Job, workers: int) -> dict[str, Any]:
-    """Runs the job on `workers` processes of the cluster and returns worker 0's summary. None outlives this call.
+    """Run the job on `workers` processes of the cluster and return worker 0's summary; no process outlives this call.
 
     The cluster is the one that this process is connected to, else the one that RAY_ADDRESS names, else a new one on
     this machine alone. Every node must see the job's folders.
@@ -50,7 +50,7 @@ def start(job: Job, workers: int) -> dict[str, Any]:
         alone = set(nodes) == {here}
         host = "127.0.0.1" if alone else ray.util.get_node_ip_address()
         secret = new_secret()
-        # The meeting point is in this process: its port cannot be taken between being chosen and being used.
+        # The meeting point is in this process, so no other program can take its port between choice and use.
         with Rendezvous(host, 0, workers, secret.encode()) as point, signals(job) as stop:
             meeting = Meeting(host, point.port, secret)
             told = [variables(job, k, workers, local[node], meeting) for k, node in enumerate(nodes)]
@@ -61,7 +61,7 @@ def start(job: Job, workers: int) -> dict[str, Any]:
 
 
 def _actors(group: Any, cores: int, workers: int) -> list[Any]:
-    """One in each of the places that were reserved."""
+    """Start one actor in each of the reserved places."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -71,7 +71,7 @@ def _actors(group: Any, cores: int, workers: int) -> list[Any]:
 
 
 class IsthmusWorker:
-    """On its node: starts a worker process, and says how it is."""
+    """The actor on a node that starts a worker process and reports its state."""
 
     def node(self) -> str:
         import ray
@@ -79,13 +79,13 @@ class IsthmusWorker:
         return ray.get_runtime_context().get_node_id()
 
     def start(self, told: dict[str, str], alone: bool) -> None:
-        """`alone`: all workers are on one node, and so is their starter."""
+        """Start the worker process; `alone`: all workers and their starter are on one node."""
         self.answers = tempfile.TemporaryDirectory(prefix="isthmus-")
         told = {"GLOO_SOCKET_IFNAME": LOOPBACK if alone else _interface(), **told, "ISTHMUS_ANSWERS": self.answers.name}
         self.process = spawn({name: value for name, value in told.items() if value})
 
     def poll(self) -> tuple[int | None, dict[str, str]]:
-        """Its exit status, and what it left to be said."""
+        """Return the exit status of the process, and the files that it left for the starter."""
         code = self.process.poll()
         left = () if code is None else Path(self.answers.name).iterdir()
         return code, {file.name: file.read_text() for file in left}
@@ -100,7 +100,7 @@ class IsthmusWorker:
 
 
 class _Remote:
-    """A process that an actor has started, as `supervise` sees processes. What it left is copied to `answers`."""
+    """A process started by an actor, in the form that `supervise` expects; its files are copied to `answers`."""
 
     def __init__(self, actor: Any, rank: int, answers: Path, timeout: float):
         self.actor, self.rank, self.answers, self.timeout = actor, rank, answers, timeout
@@ -123,7 +123,7 @@ class _Remote:
             _asked([self.actor.terminate.remote()], self.timeout)
 
     def kill(self) -> None:
-        """The process, and then the actor that held its place."""
+        """Kill the process, and then the actor that held its place."""
         import ray
 
         with suppress(WorkerError):
@@ -135,7 +135,7 @@ class _Remote:
 
 
 def _asked(futures: list[Any], timeout: float) -> list[Any]:
-    """What actors answer, within the time."""
+    """Return the answers of actors, or raise a `WorkerError` if they take longer than ``timeout``."""
     import ray
 
     try:
@@ -149,7 +149,7 @@ def _asked(futures: list[Any], timeout: float) -> list[Any]:
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Connected to a cluster, and afterwards as before."""
+    """Connect to a cluster for the duration of the block, unless already connected."""
     import ray
 
     if ray.is_initialized():
@@ -171,7 +171,7 @@ def _connected() -> Iterator[None]:
 
 @contextmanager
 def _room(job: Job, workers: int) -> Iterator[tuple[Any, int]]:
-    """Cores for every worker, reserved together, spread over the nodes; and how many each has."""
+    """Reserve cores for all workers together, spread over the nodes; give the group and the cores of each worker."""
     import ray
 
     free = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
@@ -193,12 +193,12 @@ def _room(job: Job, workers: int) -> Iterator[tuple[Any, int]]:
 
 
 def cores_each(nodes: list[float], workers: int) -> int:
-    """The most cores that each worker can have; 0 if there are more workers than cores."""
+    """Return the most cores that each worker can have; 0 if there are more workers than cores."""
     return next((c for c in range(int(max(nodes, default=0)), 0, -1) if sum(n // c for n in nodes) >= workers), 0)
 
 
 def _interface() -> str:
-    """The network interface by which Ray reaches this node, unless the user has named one; "" if it is not known."""
+    """Return the network interface by which Ray reaches this node, unless the user named one; "" if unknown."""
     import ray
 
     own, ip = os.environ.get("GLOO_SOCKET_IFNAME", ""), ray.util.get_node_ip_address()

@@ -1,7 +1,7 @@
-"""From where worker processes import: what is installed, and for a model of one's own what the starter can import.
+"""Decide where worker processes import from: installed packages, and for a user's model the paths of the starter.
 
-Python's own way, ``python -m``, looks into the working folder first: a file queue.py there would be run in place of
-Python's module of that name. Workers look there last, and only if the user names a model of his own.
+With ``python -m``, Python searches the working folder first: a file queue.py there would replace Python's module of
+that name. Workers search it last, and only if the user names a model of their own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ VARIABLE = "ISTHMUS_PATHS"
 
 
 def told_paths(model: str) -> dict[str, str]:
-    """Return the environment variables that tell a worker process where to look; ``model`` is the name of its model."""
+    """Return the environment variables that tell a worker process where to import from; ``model`` names its model."""
     first = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_here(folder)]
     root = str(Path(isthmus.__file__).parents[1])
     if root in sys.path and root not in (*site.getsitepackages(), *first):
-        first.append(root)  # a program may have found this package by a path of its own
+        first.append(root)  # the starting program may have found this package by a path of its own
     last = [folder for folder in sys.path if not _is_here(folder)] if ":" in model else []
     return {"PYTHONPATH": os.pathsep.join(first), VARIABLE: json.dumps(last)}
 
 
 def look_last(environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
-    """In a worker process: look into the folders that the starter named, after all others."""
+    """Append the folders that the starter named to the import path of this worker process."""
     sys.path.extend(folder for folder in json.loads(environ.get(VARIABLE, "[]")) if folder not in sys.path)
 
 

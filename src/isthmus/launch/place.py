@@ -1,4 +1,4 @@
-"""Where this process stands among the workers: detected, not configured."""
+"""Detect the rank of this process and the address where the workers meet, from the launcher's environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.errors import InputError
 
 @dataclass(frozen=True)
 class Place:
-    """Worker `rank` of `size`; they meet at host:port; `local_size` of them share this machine."""
+    """The position of this process: worker `rank` of `size`; all meet at host:port; `local_size` share this machine."""
 
     rank: int
     size: int
@@ -22,15 +22,15 @@ class Place:
     local_size: int
     launcher: str
     restarted: bool = False
-    """The launcher may have started the same command before, and started it again after a failure or a preemption."""
+    """Whether the launcher may have run the same command before and restarted it after a failure or a preemption."""
     threads: int | None = None
-    """Cores that the launcher gave to each worker, if it said so."""
+    """Cores per worker, if the launcher said so."""
     together: bool = False
-    """The launcher said that all workers are on this machine: nobody else needs to reach them."""
+    """Whether the launcher said that all workers are on this machine, so that no other needs to reach them."""
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
-    """The place that torchrun, Kubernetes or srun gave this process, or None if nobody did."""
+    """Return the place that torchrun, Kubernetes or srun gave this process, or None if none of them started it."""
     try:
         if "RANK" in environ and "WORLD_SIZE" in environ:
             return _torchrun(environ)
@@ -38,7 +38,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Place | None:
             return _slurm(environ)
     except ValueError as error:
         named = "RANK, WORLD_SIZE, MASTER_PORT or Slurm's variables"
-        raise InputError(f"one of {named} is no number ({error}): unset or correct it") from None
+        raise InputError(f"one of {named} is not a number ({error}): unset or correct it") from None
     return None
 
 
@@ -48,7 +48,7 @@ def _torchrun(environ: Mapping[str, str]) -> Place:
         raise InputError(f"RANK is set but {' and '.join(missing)} is not: start workers with torchrun, or unset RANK")
     size = int(environ["WORLD_SIZE"])
     local = int(environ.get("LOCAL_WORLD_SIZE", size))
-    # A Job of Kubernetes replaces pods that failed, and does not tell the new ones.
+    # A Kubernetes Job replaces failed pods without telling the new ones.
     launcher = "kubernetes" if "JOB_COMPLETION_INDEX" in environ else "torchrun"
     restarted = launcher == "kubernetes" or int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     meeting = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
@@ -62,8 +62,8 @@ def _slurm(environ: Mapping[str, str]) -> Place:
         raise InputError("srun gave no SLURM_STEP_NODELIST: start the workers with srun inside an allocation")
     size = int(environ["SLURM_STEP_NUM_TASKS"])
     nodes = int(environ.get("SLURM_STEP_NUM_NODES", "1"))
-    # Derived from the job, so that all its tasks know it and two jobs on one machine do not meet.
-    # Below the ports that the system gives to outgoing connections.
+    # Derived from the job, so that all its tasks know it and two jobs on one machine differ;
+    # below the ports that the system uses for outgoing connections.
     port = 20000 + (int(environ.get("SLURM_JOB_ID", "0")) * 7 + int(environ.get("SLURM_STEP_ID", "0"))) % 12000
     restarted = int(environ.get("SLURM_RESTART_COUNT", "0")) > 0
     cores = environ.get("SLURM_CPUS_PER_TASK")
@@ -81,7 +81,7 @@ def _slurm(environ: Mapping[str, str]) -> Place:
 
 
 def first_host(nodelist: str) -> str:
-    """The first host of Slurm's compressed list: "n[07-09,12],m1" → "n07"."""
+    """Return the first host of Slurm's compressed list: "n[07-09,12],m1" → "n07"."""
     match = re.match(r"([^,\[]+)(?:\[([0-9]+)[^\]]*\]([^,\[]*))?", nodelist)
     if match is None:
         raise InputError(f"cannot read the host list {nodelist!r}: set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE")
@@ -90,15 +90,15 @@ def first_host(nodelist: str) -> str:
 
 
 def threads_for(local_size: int, asked: int | None) -> int:
-    """Threads of one worker: as asked, else this machine's cores shared among its workers."""
+    """Return the threads of one worker: as asked, else this machine's cores divided among its workers."""
     return max(1, _cores() // local_size) if asked is None else asked
 
 
 def _cores(limits: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The cores that this process may use; a container has its limit in a file, which the affinity does not show."""
+    """Return the cores that this process may use; a container's limit is in a file, not in the affinity."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = limits.read_text().split()
         return min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # there is none: no such file, or "max"
+    except (OSError, ValueError):  # no limit: no such file, or "max"
         return cores

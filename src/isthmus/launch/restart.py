@@ -1,4 +1,4 @@
-"""A run goes on when a worker is lost: all workers start again from the last checkpoint."""
+"""Restart all workers from the last checkpoint when one is lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from isthmus.launch.job import Job
 
 
 def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
-    """``attempt(job)``, and again as long as it gets on: at most `job.restarts` times without a newer checkpoint.
+    """Call ``attempt(job)`` until it succeeds; give up after `job.restarts` restarts without a newer checkpoint.
 
-    Wrong input is not tried again, and neither is code that raised an exception: they would fail again.
+    Wrong input and code that raised an exception are not tried again, since they would fail again.
     """
     if job.out is None or job.kind != "train":
         return attempt(job)
@@ -39,7 +39,7 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
                 file=sys.stderr,
                 flush=True,
             )
-            # Where config.json is, there is a checkpoint; a run that was lost before that begins anew.
+            # If config.json exists, there is a checkpoint; a run that was lost before that starts anew.
             job = replace(job, resume=job.resume or (run / "config.json").exists())
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM (preemption) and SIGINT ask a run to end in good order."""
+"""Let SIGTERM (preemption) and SIGINT end a run in good order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from isthmus.engine.stop import Stop
 
 @contextmanager
 def asked_to_stop(last: bool = False) -> Iterator[Stop]:
-    """While it lasts, a signal only leaves a wish. A second SIGINT interrupts at once, as usual.
+    """Record signals as a request during the block; a second SIGINT interrupts at once, as usual.
 
-    `last`: nothing follows in this process but its end, and a late signal does not cut that short.
+    `last`: only the end of the process follows, and a late signal does not cut that short.
     """
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to no other
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals only to the main thread
         yield stop
         return
 

@@ -1,4 +1,4 @@
-"""From a source to a finished job: cut the graph if it is not yet cut, then start workers, or join those that are."""
+"""Run a job from a source: cut the graph if it is not yet cut, then start workers or join the existing ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAUNCHERS = ("auto", "ray")
 def launch(
     job: Job, source: str, workers: int | None, cut: Cut | None = None, launcher: str = "auto"
 ) -> dict[str, Any]:
-    """Runs the job on `source`, a parts folder or what `cut` makes one of; the summary, on every joined worker.
+    """Run the job on `source`, a parts folder or what `cut` makes one of; return the summary on every joined worker.
 
     `launcher` is "auto": joined to those that torchrun, srun or Kubernetes started, else on this machine; or "ray".
     """
@@ -51,7 +51,7 @@ def launch(
         raise InputError(f"workers must be at least 1, not {count}")
     with _run_folder(job) as job:
         job = replace(job, parts=_parts(job, source, given, count, cut))
-        shares(Book.read(job.parts), count)  # refused before any process is started
+        shares(Book.read(job.parts), count)  # refuse before any process is started
         if launcher == "ray":
             return survive(job, lambda job: on_ray.start(job, count))
         return run(job, Hub(1).transport(0)) if count == 1 else survive(job, lambda job: local.start(job, count))
@@ -64,9 +64,9 @@ def launch_prediction(
     threads: int | None = None,
     timeout: float = 300.0,
 ) -> dict[str, Any]:
-    """Predicts with as many workers as the run had, or as asked; `parts` says where its parts were moved to."""
+    """Predict with as many workers as the run had, or as asked; `parts` is the new place of its parts if they moved."""
     trained = SavedRun.read(asked.run)
-    trained.shape(asked.model, asked.trust)  # refused before any process is started
+    trained.shape(asked.model, asked.trust)  # refuse before any process is started
     book = trained.book(parts)
     place = detect()
     if place is None or place.rank == 0:
@@ -78,7 +78,7 @@ def launch_prediction(
 
 
 def _usual_workers(job: Job, source: str, given: bool) -> int:
-    """As many as a run had that is to be resumed, else one for each part."""
+    """Return the number of workers of the run that is resumed, else one per part."""
     if job.resume and job.out is not None:
         check_folder(Path(job.out), resume=True)
         return workers_of(Path(job.out))
@@ -86,7 +86,7 @@ def _usual_workers(job: Job, source: str, given: bool) -> int:
 
 
 def _check(job: Job, place: Place | None) -> None:
-    """What can be refused before any work is done."""
+    """Refuse what can be refused before any work is done."""
     if job.threads is not None and job.threads < 1:
         raise InputError(f"threads must be at least 1, not {job.threads}")
     if job.restarts < 0:
@@ -109,7 +109,7 @@ def _check_launcher(launcher: str, place: Place | None) -> None:
 
 
 def _check_count(workers: int | None, place: Place) -> None:
-    """Refuse another number of workers than a launcher has started."""
+    """Refuse a number of workers that differs from what the launcher has started."""
     if workers not in (None, place.size):
         raise InputError(
             f"--workers {workers}, but {place.launcher} has started {place.size}: leave --workers out, or let "
@@ -140,7 +140,7 @@ def _with_others(job: Job, source: str, place: Place, given: bool) -> dict[str, 
 
 
 def _as_worker_0(job: Job, place: Place, transport: Transport) -> Job:
-    """Return the job as worker 0 has it: it may have chosen the run folder, and alone knows if a lost run goes on."""
+    """Return the job as worker 0 has it, which may have chosen the run folder and knows whether a lost run resumes."""
     mine = {"out": job.out or "", "resume": job.resume, "restarted": place.restarted}
     told = [json.loads(words) for words in transport.gather_words(json.dumps(mine), _START)]
     for rank, one in enumerate(told):
@@ -155,7 +155,7 @@ def _as_worker_0(job: Job, place: Place, transport: Transport) -> Job:
 
 @contextmanager
 def _run_folder(job: Job, restarted: bool = False) -> Iterator[Job]:
-    """Give the job with the folder that it writes to, which nobody else writes to meanwhile; only training has one."""
+    """Give the job with a locked run folder, to which nobody else writes meanwhile; only training has one."""
     if job.kind != "train":
         yield job
         return
@@ -165,7 +165,7 @@ def _run_folder(job: Job, restarted: bool = False) -> Iterator[Job]:
     with claimed(folder, new=fresh, patient=restarted):
         try:
             yield job
-        except KeyboardInterrupt:  # a second Ctrl-C, or one while no worker was there to hear of it
+        except KeyboardInterrupt:  # a second Ctrl-C, or one before any worker could receive it
             if not (folder / "config.json").exists():
                 raise
             going_on = command_to_go_on(folder, job.config.model.model)
@@ -173,9 +173,9 @@ def _run_folder(job: Job, restarted: bool = False) -> Iterator[Job]:
 
 
 def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> str:
-    """The parts folder: the source itself, or one made of it inside the run folder."""
+    """Return the parts folder: the source itself, or one made from it inside the run folder."""
     if given or cut is None:
-        return str(Book.read(source).folder)  # what is no parts folder is refused
+        return str(Book.read(source).folder)  # refuses anything but a parts folder
     folder = Path(str(job.out)) / "parts"
     if not (job.resume and is_parts_folder(folder)):
         forget_parts(folder)
@@ -184,13 +184,13 @@ def _parts(job: Job, source: str, given: bool, count: int, cut: Cut | None) -> s
 
 
 def forget_parts(folder: Path) -> None:
-    """Removes those that a run cut for itself and then did not begin with."""
+    """Remove parts that a run cut for itself but did not start with."""
     if is_parts_folder(folder):
         shutil.rmtree(folder)
 
 
 def free_folder(base: Path) -> Path:
-    """A new folder, the first of base/1, base/2, … that was not there yet."""
+    """Make and return a new folder, the first of base/1, base/2, … that does not exist."""
     number = 1
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Worker processes from start to end, wherever they run: what they are told, and what their end means."""
+"""Supervise worker processes from start to end, wherever they run: pass them their job, and interpret their end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from isthmus.launch.paths import told_paths
 from isthmus.launch.place import threads_for
 from isthmus.launch.signals import asked_to_stop
 
-COMMAND = [sys.executable, "-P", "-m", "isthmus.launch.worker"]  # -P: not from the working folder
+COMMAND = [sys.executable, "-P", "-m", "isthmus.launch.worker"]  # -P: do not import from the working folder
 LOOPBACK = LOOPBACK_INTERFACE
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-GRACE = 5.0  # seconds for the other workers to say what they saw of a failure
+GRACE = 5.0  # seconds for the other workers to report what they saw of a failure
 
 
 class Meeting(NamedTuple):
-    """Where workers meet, and what they must know to be let in."""
+    """The address where workers meet, and the secret that they need to be let in."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class Meeting(NamedTuple):
 
 
 class Process(Protocol):
-    """What is asked of a worker's process: that of `subprocess.Popen`."""
+    """The methods of `subprocess.Popen` that are used of a worker's process."""
 
     returncode: int | None
 
@@ -50,7 +50,7 @@ class Process(Protocol):
 
 
 def variables(job: Job, rank: int, size: int, local_size: int, meeting: Meeting) -> dict[str, str]:
-    """What a worker process has to know, as torchrun would say it, and its job. The starter keeps the meeting point."""
+    """Return the variables of a worker process: those of torchrun, its job, the secret, and who keeps the meeting."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
@@ -65,22 +65,22 @@ def variables(job: Job, rank: int, size: int, local_size: int, meeting: Meeting)
 
 
 def spawn(told: dict[str, str], command: list[str] = COMMAND) -> subprocess.Popen:
-    """A worker process on this machine, which ends with this one."""
+    """Start a worker process on this machine, which ends when this one ends."""
     paths = told_paths(Job.from_json(told["ISTHMUS_JOB"]).config.model.model)
     environ = {**os.environ, **paths, **told, "ISTHMUS_PARENT": str(os.getpid())}
     use_huge_pages(environ)
-    errors = subprocess.STDOUT if in_notebook() else None  # there, stderr is a red box
-    # A session of their own: Ctrl-C reaches this process alone, which tells them in good order.
+    errors = subprocess.STDOUT if in_notebook() else None  # notebooks show stderr as a red box
+    # In a session of their own, Ctrl-C reaches only this process, which stops them in good order.
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True)
 
 
 def signals(job: Job) -> AbstractContextManager[Stop]:
-    """Only training has something to write before it ends."""
+    """Return a handler of signals for training, which writes a checkpoint before it ends; for other jobs none."""
     return asked_to_stop() if job.kind == "train" else nullcontext(Stop())
 
 
 def supervise(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) -> None:
-    """Returns when all have ended well; raises what a run ended with otherwise. None outlives this call."""
+    """Wait until all processes have ended; raise an error if the run failed. No process outlives this call."""
     try:
         _watch(processes, stop, job.timeout)
         _judge(job, processes, stop, answers)
@@ -92,13 +92,13 @@ def supervise(job: Job, processes: Sequence[Process], stop: Stop, answers: Path)
 
 
 def _watch(processes: Sequence[Process], stop: Stop, timeout: float) -> None:
-    """Returns when all have ended, or one has failed and the others had time to speak; passes on a wish to stop."""
+    """Wait until all have ended, or one failed and the others had time to report; pass on a request to stop."""
     deadline: float | None = None
     told = False
     while None in (codes := [process.poll() for process in processes]):
         failed = [code for code in codes if code]
         if any(code < 0 for code in failed):
-            break  # it said nothing, and what the others say of it is no news
+            break  # it reported nothing, and the others know no more
         if stop.asked and not told:
             for process in processes:
                 process.terminate()  # they write a checkpoint and end
@@ -111,7 +111,7 @@ def _watch(processes: Sequence[Process], stop: Stop, timeout: float) -> None:
 
 
 def _judge(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) -> None:
-    """Raises what a run ended with, unless it ended well."""
+    """Raise the error with which a run ended, unless it succeeded."""
     if all(process.returncode == 0 for process in processes):
         return
     failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode}
@@ -125,14 +125,14 @@ def _judge(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) ->
     if raised and all(code > 0 for code in failed.values()):
         print((answers / f"trace-{raised[0]}").read_text(), file=sys.stderr, flush=True)
         raise CodeError(said[raised[0]])
-    # A worker that died without a word is the cause; those that lost it are its consequence.
+    # A worker that died without a message is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))
     remedy = "" if job.kind == "train" else "; start it again"
     raise WorkerError(said.get(rank) or f"worker {rank} {_how(failed[rank])}{remedy}")
 
 
 def _early(job: Job) -> str:
-    """The last words of a run whose worker 0 had no time for its own."""
+    """Return the message about a stopped run whose worker 0 had no time to write its own."""
     if job.out is None or not (Path(job.out) / "config.json").exists():
         return "stopped before anything was written"
     going_on = command_to_go_on(job.out, job.config.model.model)

@@ -1,7 +1,7 @@
-"""Experiment trackers that follow a run while it lasts, on worker 0 (extras: wandb, mlflow).
+"""Report a run to experiment trackers while it runs, on worker 0 (extras: wandb, mlflow).
 
 A tracker is a class with `begin`, `log` and `end`; its package is imported when a run asks for it by ``--track NAME``.
-Which trackers follow a run, and by what id, is in its folder: a run that goes on goes on there, too.
+The run folder stores which trackers follow a run and under which ids, so that a resumed run continues there, too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from isthmus.engine.record import write_json
 from isthmus.errors import InputError
 from isthmus.launch.events import scalars
 
-FILE = "trackers.json"  # of the run folder: {name: id}
+FILE = "trackers.json"  # in the run folder: {name: id}
 Line = dict[str, Any]
 
 
 class Tracker(Protocol):
-    """Follows one run."""
+    """An experiment tracker that follows one run."""
 
     def begin(self, run: Path, config: dict[str, Any], known_as: str | None) -> str:
-        """Begin, or go on with what is known by an id from before; returns the id."""
+        """Begin, or continue the run with an earlier id; return the id."""
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Take note of a step: loss, score/val, seconds/wait, bytes, …"""
+        """Record the values of a step: loss, score/val, seconds/wait, bytes, …"""
         ...
 
     def end(self, results: dict[str, float] | None) -> None:
@@ -40,7 +40,7 @@ class Tracker(Protocol):
 
 
 class Wandb:
-    """Weights & Biases; project, mode and key are those of its own variables (WANDB_PROJECT, WANDB_MODE …)."""
+    """A tracker for Weights & Biases, set up by its own variables (WANDB_PROJECT, WANDB_MODE …)."""
 
     def begin(self, run: Path, config: dict[str, Any], known_as: str | None) -> str:
         import wandb
@@ -58,14 +58,14 @@ class Wandb:
 
 
 class Mlflow:
-    """MLflow; server and experiment are those of its own variables (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME …)."""
+    """A tracker for MLflow, set up by its own variables (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME …)."""
 
     def begin(self, run: Path, config: dict[str, Any], known_as: str | None) -> str:
         import mlflow
 
         self.mlflow = mlflow
         begun = mlflow.start_run(run_id=known_as, run_name=run.resolve().name, nested=True)
-        if known_as is None:  # they cannot be changed later
+        if known_as is None:  # parameters cannot be changed later
             mlflow.log_params(config)
         return str(begun.info.run_id)
 
@@ -82,9 +82,9 @@ TRACKERS: dict[str, Callable[[], Tracker]] = {"wandb": Wandb, "mlflow": Mlflow}
 
 
 def read_names(asked: str | None) -> list[str]:
-    """The trackers that ``--track`` names, by commas; refused if one is unknown or its package is not there.
+    """Return the trackers that ``--track`` names, separated by commas; refuse unknown or uninstalled ones.
 
-    ``none`` is for a run that goes on without those that it had.
+    ``none`` is for a resumed run that continues without the trackers that it had.
     """
     names = [name for piece in (asked or "").split(",") if (name := piece.strip()) and name != "none"]
     for name in names:
@@ -99,9 +99,9 @@ def read_names(asked: str | None) -> list[str]:
 def tracking(
     names: Sequence[str], run: Path | None, config: TrainConfig, note: Callable[[str], None]
 ) -> Iterator[Callable[[Line], None]]:
-    """Give a watcher of training that tells the named trackers; without a run folder, or names, it does nothing.
+    """Give a watcher of training that reports to the named trackers; without a run folder or names it does nothing.
 
-    A tracker that cannot begin is an error before the first step; one that fails later is noted, and the run goes on.
+    A tracker that cannot begin is an error before the first step; one that fails later is noted, and the run continues.
     """
     followers = {} if run is None else {name: TRACKERS[name]() for name in names}
     if run is None or not followers:
@@ -113,7 +113,7 @@ def tracking(
         for name, follower in list(followers.items()):
             try:
                 getattr(follower, what)(*about)
-            except Exception as error:  # whatever its package raises: the run is worth more
+            except Exception as error:  # whatever its package raises, the run must go on
                 del followers[name]
                 first = str(error).strip().partition("\n")[0]
                 note(f"{name} failed ({type(error).__name__}: {first}): the run goes on without it")
@@ -139,13 +139,13 @@ def _begin(followers: dict[str, Tracker], run: Path, config: TrainConfig) -> Non
                 with suppress(Exception):
                     earlier.end(None)
             first = str(error).strip().partition("\n")[0]
-            raise InputError(f"{name} cannot follow {run} ({first}): mend that, or --track none") from error
+            raise InputError(f"{name} cannot follow {run} ({first}): correct that, or --track none") from error
     run.mkdir(parents=True, exist_ok=True)
     write_json(run / FILE, known)
 
 
 def ids(run: Path) -> dict[str, str]:
-    """By what id each tracker knows a run."""
+    """Return the id under which each tracker knows a run."""
     try:
         known = json.loads((run / FILE).read_text())
         return {name: known[name] for name in TRACKERS if isinstance(known.get(name), str)}
@@ -154,7 +154,7 @@ def ids(run: Path) -> dict[str, str]:
 
 
 def _results(run: Path) -> dict[str, float]:
-    """The scores of the best weights."""
+    """Return the scores of the best weights."""
     summary = json.loads((run / "summary.json").read_text())
     found = {"train": summary["train"], "val": summary["best_val"], "test": summary["test"]["score"]}
     return {f"best/{name}": value for name, value in found.items() if value is not None}

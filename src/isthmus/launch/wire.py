@@ -1,4 +1,4 @@
-"""What crossed the links of a testbed during a run: by its interfaces, and by the program's own count."""
+"""Compare the traffic on a testbed's links during a run, as its interfaces and as the program counted it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from isthmus.testbed import Counters, Testbed
 
 
 def crossed(testbed: Testbed, wire: Counters, sent: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-    """`wire` is what the interfaces counted; `sent`, per worker, the bytes that it sent to each peer.
+    """Return the bytes that crossed between hosts.
 
-    Counted are only bytes between hosts.
+    `wire` is what the interfaces counted; `sent`, per worker, the bytes that it sent to each peer.
     """
     counted = sum(
         size

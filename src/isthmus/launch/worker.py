@@ -1,4 +1,4 @@
-"""The process of one worker that `launch.supervise` watches: python -m isthmus.launch.worker."""
+"""Run one worker in a process that `launch.supervise` watches: python -m isthmus.launch.worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main() -> int:
             (answers / "summary").write_text(json.dumps(summary))
         (answers / f"sent-{place.rank}").write_text(json.dumps(transport.sent))
         return 0
-    except (InputError, WorkerError) as error:  # the starter says it, once
+    except (InputError, WorkerError) as error:  # the starter prints it, once
         (answers / f"error-{place.rank}").write_text(str(error))
         return 2 if isinstance(error, InputError) else 3
     except OSError as error:
@@ -41,7 +41,7 @@ def main() -> int:
     except Stopped as end:
         (answers / f"error-{place.rank}").write_text(str(end))
         return end.status
-    except (Exception, SystemExit) as error:  # mostly in a model of one's own: the starter shows it, once
+    except (Exception, SystemExit) as error:  # mostly in a user's model: the starter prints it, once
         (answers / f"trace-{place.rank}").write_text(traceback.format_exc())
         (answers / f"error-{place.rank}").write_text(f"worker {place.rank} raised {_described(error)}")
         return 1
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _described(error: BaseException) -> str:
-    """Its first line, and the place in the code that somebody wrote here, not in what he installed."""
+    """Return the first line of an error, and the line of the user's own code, not of an installed package."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     said = str(error).strip().partition("\n")[0]
@@ -59,7 +59,7 @@ def _described(error: BaseException) -> str:
 
 
 def _die_with_parent() -> None:
-    """A worker whose starter is gone ends too, whatever it is doing (Linux: the kernel sees to it)."""
+    """End this worker when its starter is gone, whatever it is doing (on Linux the kernel does it)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != int(os.environ["ISTHMUS_PARENT"]):

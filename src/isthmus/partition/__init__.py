@@ -1,4 +1,4 @@
-"""Graph → assignment → parts on disk; the book that describes them; their quality."""
+"""Cut a graph into parts on disk, one per worker; the book that describes them; their quality."""
 
 import sys
 from inspect import signature
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class _Command(ModuleType):
-    """This room is also the command of its name: ``isthmus.partition(source, parts, out)``."""
+    """The type of this module, which can also be called: ``isthmus.partition(source, parts, out)``."""
 
     __call__ = staticmethod(speaks_python(partition_source))
 

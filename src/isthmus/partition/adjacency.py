@@ -1,4 +1,4 @@
-"""CSR steps that partitioners share: chunks of rows, selected rows, the symmetric graph, the graph inside a part."""
+"""CSR helpers that partitioners share: chunks of rows, selected rows, the symmetric graph, the graph inside a part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK_EDGES = 1 << 22  # edges in memory at a time while streaming: temporaries 
 
 
 def row_chunks(lengths: np.ndarray, most: int = CHUNK_EDGES) -> Iterator[slice]:
-    """Slices of consecutive rows with at most ``most`` edges each (one row may be longer)."""
+    """Yield slices of consecutive rows with at most ``most`` edges each (a single row may be longer)."""
     ends = np.cumsum(lengths)
     first = 0
     while first < len(lengths):
@@ -23,7 +23,7 @@ def row_chunks(lengths: np.ndarray, most: int = CHUNK_EDGES) -> Iterator[slice]:
 
 
 def take_rows(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths [m] of the given CSR rows and the positions of their edges, row after row."""
+    """Return the lengths [m] of the given CSR rows and the positions of their edges, row after row."""
     starts = indptr[rows]
     lengths = indptr[rows + 1] - starts
     ends = np.cumsum(lengths)
@@ -33,7 +33,7 @@ def take_rows(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def symmetric_csr(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR of A + Aᵀ and its weights: 2 where an edge was there in both directions, 1 where in one."""
+    """Return the CSR of A + Aᵀ and its weights: 2 for an edge that existed in both directions, else 1."""
     nodes = len(indptr) - 1
     rows = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(indptr))
     keys = with_reverses(pack(indices, rows))
@@ -48,7 +48,7 @@ def symmetric_csr(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, 
 def induced_csr(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, place: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """CSR of the edges among ``nodes``; ``place`` [N] gives each of them its row, and every other node -1."""
+    """Return the CSR of the edges among ``nodes``; ``place`` [N] is the row of each of them, and -1 for other nodes."""
     counts, columns = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
     for chunk in row_chunks(indptr[nodes + 1] - indptr[nodes]):
         lengths, positions = take_rows(indptr, nodes[chunk])

@@ -1,4 +1,4 @@
-"""The parts put together again, for comparing with one process."""
+"""Put the parts of a graph together again, for comparisons with a single process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus.partition.book import Book
 
 
 def assemble(book: Book) -> Graph:
-    """The whole graph of a parts folder, in original ids. Needs the memory that the parts were meant to avoid."""
+    """Return the whole graph of a parts folder, in original ids; needs the memory that parts are meant to avoid."""
     parts = [book.part(k) for k in range(book.num_parts)]
     nodes = np.concatenate([part.nodes for part in parts])
     place = np.full_like(nodes, -1)  # global id of each original id

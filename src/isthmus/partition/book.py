@@ -1,7 +1,7 @@
-"""The book of a parts folder: who owns what, whether it is intact; and the parts themselves, memory-mapped.
+"""The book of a parts folder: which part owns which nodes, checksums, and access to the memory-mapped parts.
 
-Every array comes through `Book.array`, which compares its sha256 with the book's once, and every part through
-`Book.part`, which checks once that its indices lead somewhere: so no command reads what is damaged.
+Every array is read through `Book.array`, which compares its sha256 with the book's once, and every part through
+`Book.part`, which checks the range of its indices once: so no command uses damaged data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from isthmus.partition.quality import Quality
 FORMAT = "isthmus-parts"
 VERSION = 2
 CUTS = ("edge",)
-"""Where an edge lives. edge: with the owner of its target."""
+"""The ways to assign edges to parts. edge: to the owner of the edge's target."""
 HANDED_OUT = {f"{name}.npy" for name in ("x", "y", "train_mask", "val_mask", "test_mask", "degree", "nodes")}
 MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
@@ -45,7 +45,7 @@ def _isthmus_version() -> str:
 
 @dataclass(frozen=True)
 class Book:
-    """A parts folder. Part k owns the global ids ``ranges[k]:ranges[k+1]``."""
+    """The description of a parts folder; part k owns the global ids ``ranges[k]:ranges[k+1]``."""
 
     folder: Path
     name: str
@@ -73,7 +73,7 @@ class Book:
             raise InputError(f"{self.folder}: book.json contradicts itself about which part owns which nodes: {_AGAIN}")
 
     def _contradiction(self) -> str:
-        """Return what the book says twice, and differently; nothing if it is consistent."""
+        """Return in which point the book contradicts itself; "" if it is consistent."""
         counts = [n for p in self.parts for n in (p.inner, p.halo, p.inner_edges, p.halo_edges, p.boundary)]
         local = max(p.inner + p.halo for p in self.parts)  # ids inside a part have 32 bits, all others 64
         if not self.nodes > 0 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
@@ -95,7 +95,7 @@ class Book:
 
     @staticmethod
     def read(folder: str | os.PathLike[str]) -> Book:
-        """Open a parts folder: version, ranges and the size of every file are checked, contents are not read."""
+        """Open a parts folder: check version, ranges and the size of every file, but read no contents."""
         path = Path(folder)
         content = _read_json(path)
         if content.get("format") != FORMAT:
@@ -121,12 +121,12 @@ class Book:
 
     @property
     def has_ids(self) -> bool:
-        """Whether the source has names of its own for its nodes."""
+        """Whether the source has its own names for its nodes."""
         return "ids.npy" in self.parts[0].files
 
     @property
     def has_edge_attr(self) -> bool:
-        """Whether its edges have weights or other attributes."""
+        """Whether the edges have weights or other attributes."""
         return "inner_edge_attr.npy" in self.parts[0].files
 
     def __repr__(self) -> str:
@@ -134,13 +134,13 @@ class Book:
         return f"Book({self.folder}: {self.name} in {self.num_parts} part(s) by {self.method}, {quality})"
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of book.json but for format and version."""
+        """Return the content of book.json without format and version."""
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folder"}
         result["parts"] = [{f.name: getattr(part, f.name) for f in fields(part)} for part in self.parts]
         return result
 
     def part(self, index: int) -> Part:
-        """Part ``index`` with its arrays memory-mapped; all of it is checked when it is first asked for."""
+        """Return part ``index`` with its arrays memory-mapped; it is checked in full when first asked for."""
         if not 0 <= index < self.num_parts:
             raise InputError(f"{self.folder} has no part {index}: ask for one of 0 to {self.num_parts - 1}")
         arrays: dict[str, Any] = {Path(name).stem: self.array(index, name) for name in self.parts[index].files}
@@ -163,37 +163,37 @@ class Book:
         return np.concatenate(pieces)
 
     def ids(self, index: int) -> np.ndarray:
-        """What the source calls the inner nodes of a part, memory-mapped; only where it `has_ids`."""
+        """Return the source's names of a part's inner nodes, memory-mapped; only if it `has_ids`."""
         return self.array(index, "ids.npy")
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same parts: a digest of every file's sha256."""
+        """A digest of every file's sha256: equal for equal parts."""
         sums = [entry["sha256"] for info in self.parts for _, entry in sorted(info.files.items())]
         return hashlib.sha256(" ".join(sums).encode()).hexdigest()[:16]
 
     def verify_checksums(self, parts: Iterable[int] | None = None) -> None:
-        """Read every file (of some parts) and compare its sha256 with the book's; one that differs is an error."""
+        """Compare the sha256 of every file (of the given parts) with the book's; refuse a file that differs."""
         for index in range(self.num_parts) if parts is None else parts:
             for name in self.parts[index].files:
                 self._verify(index, name)
 
     def array(self, index: int, name: str) -> np.ndarray:
-        """One array of a part, memory-mapped, whose sha256 is that of the book."""
+        """Return one array of a part, memory-mapped, after its sha256 was compared with the book's."""
         if name not in self.parts[index].files:
             raise InputError(f"{self._path(index, name)} is missing in book.json: {_AGAIN}")
         self._verify(index, name)
-        # Who writes in place to what models are given writes to a copy of his own.
+        # Arrays given to models are mapped copy-on-write, so that in-place edits never reach the disk.
         return map_array(self._path(index, name), _AGAIN, "c" if name in HANDED_OUT else "r")
 
     @cached_property
     def _verified(self) -> set[tuple[int, str]]:
-        """Files whose content was compared with their sha256."""
+        """The files whose content was compared with their sha256."""
         return set()
 
     @cached_property
     def _checked(self) -> set[int]:
-        """Parts whose indices were looked at."""
+        """The parts whose indices were checked."""
         return set()
 
     def _verify(self, index: int, name: str) -> None:
@@ -219,7 +219,7 @@ class Book:
 
 
 def is_parts_folder(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder says of itself that it holds parts."""
+    """Return whether a folder's book.json says that it holds parts."""
     try:
         return _read_json(Path(folder)).get("format") == FORMAT
     except InputError:
@@ -236,7 +236,7 @@ def _read_json(folder: Path) -> dict[str, Any]:
                 else "does not exist, a parts folder is needed"
             )
             raise InputError(f"{folder} {what}: {MAKE}")
-    except OSError as error:  # a name that is too long, say
+    except OSError as error:  # such as a name that is too long
         raise unreadable(folder, error, MAKE) from error
     content = read_json(path, _AGAIN)
     if not isinstance(content, dict):

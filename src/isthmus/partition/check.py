@@ -1,6 +1,6 @@
-"""Checks of a part once, when it is loaded: every array has its type and shape, every index leads somewhere.
+"""Check a part once, when it is loaded: every array has its type and shape, every index is in range.
 
-Kernels follow indices without looking, and the checksums of a folder that somebody made fit whatever he wrote into it.
+Kernels use indices unchecked, and checksums do not help against a folder that was made with bad content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REAL = ("float16", "float32", "float64")
 
 
 class Book(Protocol):
-    """A parts folder, as far as its parts are checked against it (`partition.book.Book`)."""
+    """The fields of a `partition.book.Book` against which its parts are checked."""
 
     @property
     def folder(self) -> Path: ...
@@ -60,7 +60,7 @@ Complaint = tuple[str, str] | None  # (array, what is wrong with it)
 
 
 def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Types and shapes."""
+    """Check types and shapes."""
     info = book.parts[index]
     n, h, parts = info.inner, info.halo, book.num_parts
     nnz = arrays["x_indices"].size if "x_indices" in arrays else 0
@@ -83,7 +83,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         expected["x"] = (REAL, (n, book.features))
     for name, (dtypes, shape) in expected.items():
         if name not in arrays:
-            return name, f"is missing, and has the shape {list(shape)}"
+            return name, f"is missing; its shape is {list(shape)}"
         if arrays[name].shape != shape:
             return name, f"does not have the {shape[0]:,} rows that the book says, but shape {list(arrays[name].shape)}"
         if str(arrays[name].dtype) not in dtypes:
@@ -94,7 +94,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
 
 
 def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str, int]) -> Complaint:
-    """Types and shapes of what not every graph has."""
+    """Check types and shapes of the arrays that not every graph has."""
     if "halo_rows" in arrays and (arrays["halo_rows"].dtype != np.int32 or len(arrays["halo_rows"]) != h):
         return "halo_rows", f"does not have an int32 for each of {h:,} halo nodes"
     for name, kinds in (("node_type", "iu"), ("ids", "iuU")):
@@ -109,12 +109,12 @@ def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str
         if attributes.ndim not in (1, 2) or len(attributes) != count or str(attributes.dtype) not in REAL:
             return name, f"does not have a row of numbers for each of {count:,} edges"
         if found[0] is not None and (attributes.dtype, attributes.shape[1:]) != (found[0].dtype, found[0].shape[1:]):
-            return name, "has rows of another form than inner_edge_attr"
+            return name, "has rows of another shape than inner_edge_attr"
     return None
 
 
 def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Row starts ascend, indices are in range, and every link has as many rows as the other end reads."""
+    """Check that row starts ascend, indices are in range, and both ends of every link agree on its number of rows."""
     info = book.parts[index]
     n, h = info.inner, info.halo
     for name, end in (
@@ -142,7 +142,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         return "halo_degree", "has a number below 0"
     sent, read = np.diff(arrays["send_ptr"]), np.diff(arrays["halo_ptr"])
     if sent[index] or read[index]:
-        return "halo_ptr", "has the part read rows of its own"
+        return "halo_ptr", "makes the part read its own rows"
     for other in range(book.num_parts):
         if other == index:
             continue
@@ -159,7 +159,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
 
 
 def _rows(book: Book, arrays: Mapping[str, np.ndarray]) -> Complaint:
-    """Labels are classes, and nodes of a split have one."""
+    """Check that labels are classes, and that the nodes of a split have one."""
     limit, least = (2, 0) if book.multilabel else (book.classes, -1)
     if (place := outlier(arrays["y"], limit, least)) is not None:
         return "y", f"has {arrays['y'].reshape(-1)[place]} in place {place:,}, which is no class"

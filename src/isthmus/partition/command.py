@@ -1,4 +1,4 @@
-"""``isthmus partition`` and ``isthmus.partition(…)``: from any source to a parts folder."""
+"""Load and cut a graph, for ``isthmus partition`` and ``isthmus.partition(…)``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def partition_source(
 ) -> Book:
     """Cut a graph into parts, one for each worker, and write the folder ``out``.
 
-    ``source`` is whatever ``isthmus.load`` reads: a path, a name, a PyG ``Data`` object, a ``Graph``. The options are
-    those of the command ``isthmus partition``; ``balance`` is what METIS balances, "nodes,edges" or a list.
+    ``source`` is anything that ``isthmus.load`` reads: a path, a name, a PyG ``Data`` object, a ``Graph``. The options
+    are those of the command ``isthmus partition``; ``balance`` is a list of loads, or one text as "nodes,edges".
     """
     balance = options.pop("balance", None)
     if balance is not None:

@@ -1,4 +1,4 @@
-"""A parts folder in words and tables, as `isthmus inspect` shows it."""
+"""Describe a parts folder in words and tables, for `isthmus inspect`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAPTION = "nodes of the first split; bytes to exchange one fp32 column"
 
 
 def as_dict(book: Book) -> dict[str, Any]:
-    """What `isthmus inspect --json` prints: the book without the list of files."""
+    """Return the content of the book without the list of files, for `isthmus inspect --json`."""
     content = book.as_dict()
     for part in content["parts"]:
         del part["files"]
@@ -23,7 +23,7 @@ def as_dict(book: Book) -> dict[str, Any]:
 
 
 def describe(book: Book) -> RenderableType:
-    """The book as `isthmus inspect` prints it: totals, then the shape and the load of every part."""
+    """Return what `isthmus inspect` prints of a book: totals, then the shape and the load of every part."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

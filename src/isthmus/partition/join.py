@@ -1,4 +1,4 @@
-"""Several parts on one worker: their join is a part again, whose halo and readers are grouped by worker."""
+"""Join several parts on one worker into one part, whose halo and readers are grouped by worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from isthmus.partition.part import Part
 def join(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) -> Part:
     """Return the parts of one block as one part.
 
-    ``blocks`` are those of all workers, in order; part k has the global ids ``ranges[k]:ranges[k+1]``.
+    ``blocks`` are the parts of every worker, in order; part k has the global ids ``ranges[k]:ranges[k+1]``.
 
-    Inner nodes are those of all its parts, one part after the other; edges between them become inner. The rows of a
-    link are ordered by (owner's part, reader's part, place in that part's halo), a row that several parts read standing
-    where it comes first: owner and reader know that order without asking each other.
+    The inner nodes are those of all parts of the block, one part after the other; edges between them become inner. The
+    rows of a link are ordered by (owner's part, reader's part, position in that part's halo), and a row that several
+    parts read stands where it comes first: owner and reader derive that order without communication.
     """
     halo = _JoinedHalo.of(parts, blocks, ranges)
     sent = [_sent(parts, block) for block in blocks]
@@ -43,7 +43,7 @@ def _block(parts: Sequence[Part]) -> range:
 
 
 def _starts(parts: Sequence[Part]) -> np.ndarray:
-    """Where the inner nodes of each part begin, and where those of the last end."""
+    """Return the positions at which the inner nodes of each part begin, and at which those of the last end."""
     return np.cumsum([0, *(len(part.nodes) for part in parts)])
 
 
@@ -55,7 +55,7 @@ class _JoinedHalo:
     degree: np.ndarray
     rows: np.ndarray  # the owners' local ids, in their joined parts
     ptr: np.ndarray
-    columns: list[np.ndarray]  # per part, int32 [h]: what its halo nodes are now, n inner nodes counted before the halo
+    columns: list[np.ndarray]  # per part, int32 [h]: its halo nodes' new ids, which count n inner nodes before the halo
 
     @staticmethod
     def of(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) -> _JoinedHalo:
@@ -88,7 +88,7 @@ class _JoinedHalo:
 
 
 def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:
-    """The joined rows that the worker of a block reads, in the order of its halo."""
+    """Return the joined rows that the worker of a block reads, in the order of its halo."""
     rows = [np.empty(0, np.int32)]
     for part, start in zip(parts, _starts(parts), strict=False):
         if reader != _block(parts):
@@ -98,7 +98,7 @@ def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:
 
 
 def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each distinct value comes first, in that order; and for every value, its number among them."""
+    """Return the position of each distinct value's first occurrence, in order, and every value's number among them."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(order), np.int64)
@@ -107,7 +107,7 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _inner_rows(parts: Sequence[Part]) -> dict[str, Any]:
-    """All that there is one of per inner node."""
+    """Return all arrays that have one entry per inner node."""
     names = ["nodes", "degree", "x", "y", "train_mask", "val_mask", "test_mask"]
     names += [name for name in ("node_type", "ids") if getattr(parts[0], name) is not None]
     joined: dict[str, Any] = {}
@@ -118,7 +118,7 @@ def _inner_rows(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Inner and halo edges, columns ascending in every row. Chunk by chunk, so that temporaries stay small."""
+    """Return inner and halo edges, columns ascending in every row; works in chunks, so that temporaries stay small."""
     starts = _starts(parts)
     nodes, edges = int(starts[-1]), sum(len(part.inner_indices) + len(part.halo_indices) for part in parts)
     cut = sum(int((column[part.halo_indices] >= nodes).sum()) for part, column in zip(parts, columns, strict=True))
@@ -145,7 +145,7 @@ def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, An
 
 
 class _CsrWriter:
-    """Edges written from the first row to the last."""
+    """A CSR matrix that is filled from the first row to the last."""
 
     def __init__(self, rows: int, edges: int, like: np.ndarray | None):
         self.indptr, self.indices = np.zeros(rows + 1, np.int64), np.empty(edges, np.int32)
@@ -155,7 +155,7 @@ class _CsrWriter:
     def append(
         self, count: int, rows: np.ndarray, cols: np.ndarray, chosen: np.ndarray, attributes: np.ndarray | None
     ) -> None:
-        """The next ``count`` rows, of whose edges, in order, the chosen ones belong here."""
+        """Append ``count`` rows with the chosen ones of the given edges, in order."""
         ends = self.edge + np.cumsum(np.bincount(rows[chosen], minlength=count))
         self.indptr[self.row + 1 : self.row + count + 1] = ends
         self.indices[self.edge : ends[-1]] = cols[chosen]

@@ -1,9 +1,9 @@
-"""Linear deterministic greedy: parts by streaming over the rows, for graphs that METIS cannot hold.
+"""Cut a graph by linear deterministic greedy, which streams over the rows, for graphs too large for METIS.
 
 Stanton & Kliot, "Streaming graph partitioning for large distributed graphs" (2012): node v goes to the part p with the
-largest |N(v) ∩ p| · (1 − load_p / capacity). Later passes start with empty loads and see, of the nodes to come, the
-parts of the last pass (Nishimura & Ugander, "Restreaming graph partitioning", 2013). Two things are ours: several loads
-are balanced at once (the scarcest decides), and inside a chunk hubs come first, so that small nodes even out the loads.
+largest |N(v) ∩ p| · (1 − load_p / capacity). Later passes start with empty loads and use, for nodes not yet placed, the
+parts of the last pass (Nishimura & Ugander, "Restreaming graph partitioning", 2013). Two additions: several loads are
+balanced at once (the scarcest decides), and in a chunk hubs are placed first, so that small nodes even out the loads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isthmus.kernels.native import core
 from isthmus.partition.adjacency import row_chunks
 
 CHUNK_EDGES = 1 << 25  # rows held at a time; larger chunks give better parts
-_SCALE = 1 << 20  # room is an integer share of the capacity, so that both twins round alike
+_SCALE = 1 << 20  # free capacity is an integer share, so that C and numpy round alike
 
 
 class Rows(NamedTuple):
@@ -41,10 +41,10 @@ def ldg(
     tolerance: float = 0.05,
     native: bool = True,
 ) -> np.ndarray:
-    """Part of every node, int32 [N]. Reads ``indices`` (may be memory-mapped) front to back, once per pass.
+    """Return the part of every node, int32 [N]; read ``indices`` (may be memory-mapped) front to back, once per pass.
 
     ``weights(rows)`` gives int64 [len(rows), c], the c loads to balance to max/mean ≤ 1 + ``tolerance``, as far as
-    greedy choices can; default: one per node. ``native=False`` runs the numpy twin.
+    greedy choices allow; default: one per node. ``native=False`` runs the numpy twin.
     """
     weights = weights or (lambda rows: np.ones((rows.stop - rows.start, 1), np.int64))
     lengths = np.diff(indptr)
@@ -83,13 +83,13 @@ def _place_native(library: ctypes.CDLL) -> Callable[..., None]:
 
 
 def _place_numpy(rows: Rows, capacity: np.ndarray, load: np.ndarray, part: np.ndarray) -> None:
-    """Place the rows of a chunk, in order; updates ``load`` [P, c] and ``part`` [N]."""
+    """Place the rows of a chunk, in order; update ``load`` [P, c] and ``part`` [N]."""
     first, order, starts, columns, weights = rows
     index = np.arange(len(load))
     for row in order:
         near = part[columns[starts[row] - starts[0] : starts[row + 1] - starts[0]]]
         count = np.bincount(near[near >= 0], minlength=len(load))
-        adds = np.flatnonzero(weights[row])  # of the loads that the node adds to, the scarcest decides
+        adds = np.flatnonzero(weights[row])  # the scarcest of the loads that the node adds to decides
         left = (capacity - load - weights[row])[:, adds]
         share = np.sign(left) * (np.abs(left) * _SCALE // capacity[adds])  # rounded towards zero, as C does
         room = share.min(axis=1, initial=_SCALE)
@@ -97,7 +97,7 @@ def _place_numpy(rows: Rows, capacity: np.ndarray, load: np.ndarray, part: np.nd
         candidates = index[open_to]
         if len(candidates):
             best = candidates[np.lexsort((candidates, -room[open_to], -(count * room)[open_to]))[0]]
-        else:  # no neighbour placed yet, or no room beside any: the emptiest part
+        else:  # no neighbour placed yet, or no space where they are: the emptiest part
             best = int(np.argmax(room))
         load[best] += weights[row]
         part[first + row] = best

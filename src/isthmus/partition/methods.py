@@ -1,4 +1,4 @@
-"""Ways to cut a graph: each takes the graph and answers the part of every node."""
+"""The methods that cut a graph: each takes the graph and returns the part of every node."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BALANCE = ("nodes", "edges", "train", "val", "test")
 
 @dataclass(frozen=True)
 class CutOptions:
-    """What a method may be told. Each method says in ``Method.takes`` which of these it heeds."""
+    """The options of a cut; ``Method.takes`` names those that a method uses."""
 
     seed: int = 0
-    """Of every random choice."""
+    """The seed of every random choice."""
     balance: tuple[str, ...] = ("nodes", "edges", "train")
-    """Loads that all parts get an equal share of: nodes, edges (in-degrees), train, val, test (summed over splits)."""
+    """Loads of which all parts get an equal share: nodes, edges (in-degrees), train, val, test (summed over splits)."""
     objective: str = "cut"
-    """What METIS minimises: "cut", edges between parts, or "vol", rows sent between parts."""
+    """The quantity that METIS minimises: "cut", edges between parts, or "vol", rows sent between parts."""
     passes: int = 10
-    """Times that ldg reads the graph; the first few bring the most."""
+    """How many times ldg reads the graph; the first few passes gain the most."""
     tolerance: float = 0.03
-    """Every load's max/mean is to stay below 1 + tolerance."""
+    """The bound of every load: max/mean is to stay below 1 + tolerance."""
 
     def __post_init__(self) -> None:
         for name in self.balance:
@@ -48,7 +48,7 @@ class CutOptions:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cut, with the options that it heeds."""
+    """A method to cut a graph, with the options that it uses."""
 
     assign: Callable[[Graph, int, CutOptions], np.ndarray]  # -> int32 [N]
     description: str
@@ -56,7 +56,7 @@ class Method:
 
 
 def assign(graph: Graph, parts: int, method: str, options: CutOptions) -> np.ndarray:
-    """Part of every node by the named method, int32 [N]; no part is empty."""
+    """Return the part of every node by the named method, int32 [N]; no part is empty."""
     if graph.num_nodes < parts or parts < 1:
         raise InputError(f"cannot cut {graph.num_nodes} nodes into {parts} parts: ask for 1 to {graph.num_nodes} parts")
     chosen = find(method)
@@ -66,7 +66,7 @@ def assign(graph: Graph, parts: int, method: str, options: CutOptions) -> np.nda
 
 
 def find(method: str) -> Method:
-    """The method of that name."""
+    """Return the method of that name, or refuse the name."""
     if method not in METHODS:
         raise InputError(f"unknown partition method '{method}': choose one of {', '.join(METHODS)}")
     return METHODS[method]
@@ -85,14 +85,14 @@ def fill_empty(assignment: np.ndarray, parts: int, degree: np.ndarray) -> np.nda
 
 
 def enforceable(graph: Graph, parts: int, balance: tuple[str, ...]) -> tuple[str, ...]:
-    """The loads that can be balanced at all: those with more units than parts. (METIS loses its way in the others.)"""
+    """Return the loads that can be balanced: those with more units than parts, since METIS fails on the others."""
     totals = {"nodes": graph.num_nodes, "edges": graph.num_edges}
     totals |= {name: int(np.count_nonzero(_mask(graph, name))) for name in BALANCE[2:]}
     return tuple(name for name in balance if totals[name] > parts) or ("nodes",)
 
 
 def loads(graph: Graph, balance: tuple[str, ...], rows: slice) -> np.ndarray:
-    """What each of the rows weighs in each load, int64 [len(rows), c]."""
+    """Return the weight of each of the rows in each load, int64 [len(rows), c]."""
 
     def column(name: str) -> np.ndarray:
         if name == "nodes":

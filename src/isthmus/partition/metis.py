@@ -1,6 +1,6 @@
-"""METIS through ctypes: k-way partition with several balance constraints and both objectives.
+"""Call METIS through ctypes: k-way partition with several balance constraints and both objectives.
 
-pymetis' own call takes one constraint; the library inside its wheel exports the whole C interface of METIS 5.1.
+pymetis' own function takes one constraint; the library inside its wheel exports the whole C interface of METIS 5.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus.errors import InputError
 
 OBJECTIVES = MappingProxyType({"cut": 0, "vol": 1})  # edges cut; rows sent (total communication volume)
 
-BYTES_PER_EDGE = 80  # measured: 80 to 135, more the less the graph has communities
+BYTES_PER_EDGE = 80  # measured: 80 to 135, more if the graph has weaker communities
 
 _OPTIONS = 40  # METIS_NOPTIONS; below, indices of metis.h 5.1
 _OBJTYPE, _NITER, _NCUTS, _SEED, _MINCONN, _CONTIG, _UFACTOR, _NUMBERING = 1, 6, 7, 8, 10, 11, 16, 17
@@ -26,12 +26,12 @@ _FAILURES = {-2: "refused its input", -3: "ran out of memory", -4: "failed"}
 
 @dataclass(frozen=True)
 class MetisOptions:
-    """How METIS cuts: what it minimises, how far loads may be uneven, how often it refines."""
+    """The options of METIS: what it minimises, how uneven loads may be, how often it refines."""
 
     objective: str = "cut"
     tolerance: float = 0.03
     iterations: int = 10
-    """Of refinement; fewer is faster."""
+    """Rounds of refinement; fewer is faster."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ def kway(
         raise InputError(f"cannot cut {nodes} nodes into {parts} parts: ask for 1 to {nodes} parts")
     if parts == 1:
         return np.zeros(nodes, np.int32)
-    if len(indices) == 0:  # METIS wants an edge
+    if len(indices) == 0:  # METIS needs at least one edge
         return (np.arange(nodes) * parts // nodes).astype(np.int32)
 
     ids = np.int64 if _id_bytes() == 8 else np.int32
@@ -94,7 +94,7 @@ def kway(
 
 
 def _check_memory(edges: int) -> None:
-    """METIS keeps every level of its coarsening: better to refuse than to be killed half-way."""
+    """Refuse a graph that the free memory cannot hold, since METIS keeps every level of its coarsening."""
     needed, free = edges * BYTES_PER_EDGE, _free_memory()
     if free is not None and needed > free:
         raise InputError(
@@ -104,7 +104,7 @@ def _check_memory(edges: int) -> None:
 
 
 def _free_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not say."""
+    """Return the bytes that can be allocated without swapping; None if the system does not say."""
     try:
         with open("/proc/meminfo") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -113,7 +113,7 @@ def _free_memory() -> int | None:
 
 
 def available() -> bool:
-    """Whether METIS can be called here."""
+    """Return whether METIS can be called here."""
     try:
         _library()
     except InputError:
@@ -136,7 +136,7 @@ def _library() -> ctypes.CDLL:
 
 @cache
 def _id_bytes() -> int:
-    """Width of METIS' idx_t: METIS_SetDefaultOptions fills 40 of them with -1 and sets a few."""
+    """Return the width of METIS' idx_t: METIS_SetDefaultOptions fills 40 of them with -1 and sets a few."""
     probe = np.full(2 * _OPTIONS, 7, np.int32)
     _library().METIS_SetDefaultOptions(_pointer(probe))
     return 8 if (probe[_OPTIONS:] != 7).any() else 4

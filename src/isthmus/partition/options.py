@@ -1,4 +1,4 @@
-"""The options of cutting a graph, declared once: functions that take them show them in their signature."""
+"""The options of cutting a graph, declared once and shown in the signature of every function that takes them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """How a graph is cut, ordered and written. None: as the method has it."""
+    """The options that say how a graph is cut, ordered and written. None: the method's default."""
 
     method: str = "metis"
     objective: str | None = None
-    """What METIS minimises: "cut" or "vol"."""
+    """The quantity that METIS minimises: "cut" or "vol"."""
     balance: tuple[str, ...] | None = None
-    """Loads that all parts get an equal share of."""
+    """Loads of which all parts get an equal share."""
     tolerance: float | None = None
     passes: int | None = None
     order: str | None = None
-    """Of nodes inside a part: "metis", "ldg" or "given" (default: "metis", but "ldg" with the method ldg or above 200M
-    edges per part)."""
+    """The order of nodes inside a part: "metis", "ldg" or "given" (default: "metis", but "ldg" with the method ldg or
+    above 200M edges per part)."""
     block_nodes: int = 4000
-    """Nodes of a block of that order."""
+    """Nodes per block of that order."""
     seed: int = 0
     overwrite: bool = False
 

@@ -1,4 +1,4 @@
-"""Order of the nodes inside a part, so that rows read together lie together.
+"""Order the nodes inside a part so that rows which are read together are close in memory.
 
 A part is cut once more, into blocks of a few thousand nodes whose rows fit a core's cache, and numbered block by block.
 """
@@ -40,7 +40,7 @@ def locality_order(
     block_nodes: int = 4000,
     seed: int = 0,
 ) -> np.ndarray:
-    """Nodes of a graph in an order of good locality: int64 [N], a permutation. Inside a block by descending degree."""
+    """Return the nodes in an order of good locality: int64 [N], a permutation; by descending degree inside a block."""
     check_order(order, block_nodes)
     nodes = len(indptr) - 1
     blocks = -(-nodes // block_nodes)
@@ -49,7 +49,7 @@ def locality_order(
     degree = np.diff(indptr)
     if blocks < 2:
         return np.argsort(-degree, kind="stable")
-    if order == "metis":  # it numbers blocks by recursive bisection: blocks with near numbers are near in the graph
+    if order == "metis":  # blocks with close numbers are close in the graph, due to recursive bisection
         weights = None
         if not symmetric:
             indptr, indices, weights = symmetric_csr(indptr, indices)

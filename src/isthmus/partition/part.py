@@ -13,7 +13,7 @@ from isthmus.graph.graph import SparseRows
 
 @dataclass(frozen=True)
 class PartInfo:
-    """What the book says of one part."""
+    """The entry of one part in the book."""
 
     inner: int
     halo: int
@@ -29,9 +29,9 @@ class PartInfo:
 
 @dataclass(frozen=True)
 class Part:
-    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids count inner nodes from 0.
+    """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids number inner nodes from 0.
 
-    Where a worker trains several, their join (`partition.join`) is one of these too, with P workers instead of parts.
+    A join of several parts (`partition.join`), for a worker that trains them all, has P workers instead of parts.
     """
 
     index: int
@@ -55,4 +55,4 @@ class Part:
     inner_edge_attr: np.ndarray | None = None
     halo_edge_attr: np.ndarray | None = None
     node_type: np.ndarray | None = None
-    ids: np.ndarray | None = None  # [n] integers or words: what the source calls the inner nodes
+    ids: np.ndarray | None = None  # [n] integers or words: the source's names of the inner nodes

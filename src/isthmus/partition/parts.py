@@ -1,4 +1,4 @@
-"""Writes the parts of a graph to disk: relabelled, split into inner and halo, streamed so that memory stays bounded."""
+"""Write the parts of a graph to disk: relabelled, split into inner and halo, streamed so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from isthmus.partition.book import FORMAT, VERSION, Book, is_parts_folder
 from isthmus.partition.part import PartInfo
 from isthmus.partition.quality import quality
 
-CHUNK_BYTES = 64 << 20  # of rows of x copied at a time
+CHUNK_BYTES = 64 << 20  # bytes of rows of x copied at a time
 
 
 @dataclass(frozen=True)
 class Relabelling:
-    """Global ids: part k owns ``ranges[k]:ranges[k+1]``."""
+    """The new numbers of the nodes, called global ids: part k owns ``ranges[k]:ranges[k+1]``."""
 
     old: np.ndarray  # int64 [N]: original id of every global id
     ranges: np.ndarray  # int64 [P+1]
@@ -34,7 +34,7 @@ class Relabelling:
 
     @staticmethod
     def of(parts: list[np.ndarray]) -> Relabelling:
-        """From the original ids of each part, in the order that they take inside it."""
+        """Number the nodes part by part; ``parts`` are the original ids of each, in the order inside the part."""
         old = np.concatenate(parts).astype(np.int64, copy=False)
         new = np.full(len(old), -1, np.int32)
         new[old] = np.arange(len(old), dtype=np.int32)
@@ -45,7 +45,7 @@ class Relabelling:
 
 @dataclass(frozen=True)
 class Border:
-    """What part k reads from others: the halo nodes, ascending in global id, hence grouped by owner."""
+    """The nodes that part k reads from others: its halo, ascending in global id and hence grouped by owner."""
 
     halo: np.ndarray  # int32 [h], global ids
     ptr: np.ndarray  # int64 [P+1]: the halo rows owned by q are halo[ptr[q]:ptr[q+1]]
@@ -105,7 +105,7 @@ def write_parts(
 
 
 def find_border(graph: Graph, labels: Relabelling, k: int) -> Border:
-    """The halo of part k, and how many of its edges are inner→inner and halo→inner."""
+    """Return the halo of part k, and how many of its edges are inner→inner and halo→inner."""
     first, last = labels.ranges[k], labels.ranges[k + 1]
     read = np.zeros(graph.num_nodes, bool)
     total = outside_edges = 0
@@ -119,7 +119,7 @@ def find_border(graph: Graph, labels: Relabelling, k: int) -> Border:
 
 
 def _rows_of(graph: Graph, labels: Relabelling, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Part k in chunks: (rows, row of every edge in the chunk, its column in global ids, its position in the graph)."""
+    """Yield part k in chunks: number of rows; of each edge, row, column (global id), position in the graph."""
     nodes = labels.old[labels.ranges[k] : labels.ranges[k + 1]]
     for chunk in row_chunks(graph.indptr[nodes + 1] - graph.indptr[nodes]):
         lengths, positions = take_rows(graph.indptr, nodes[chunk])
@@ -167,7 +167,7 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
 
 
 def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, FileEntry]:
-    """Both CSRs of part k, columns ascending in each row; edge attributes in the same order."""
+    """Write both CSRs of part k, columns ascending in each row, and edge attributes in the same order."""
     first, last = labels.ranges[k], labels.ranges[k + 1]
     attributes = graph.edge_attr
     files: dict[str, ArrayFile] = {}
@@ -178,7 +178,7 @@ def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, fold
         if attributes is not None:
             shape = (edges, *attributes.shape[1:])
             files[f"{side}_edge_attr"] = ArrayFile(folder / f"{side}_edge_attr.npy", attributes.dtype, shape)
-    place = np.zeros(graph.num_nodes, np.int32)  # of a halo node in the halo list
+    place = np.zeros(graph.num_nodes, np.int32)  # position of a halo node in the halo list
     place[border.halo] = np.arange(len(border.halo), dtype=np.int32)
     done = {"inner": 0, "halo": 0}
     for count, rows, columns, positions in _rows_of(graph, labels, k):

@@ -1,4 +1,4 @@
-"""How good a partition is: what is cut, what must travel, how evenly the work is shared."""
+"""Measure how good a partition is: what is cut, what must be sent, how evenly the work is shared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.partition.part import PartInfo
 
 
 class Quality(TypedDict):
-    """The figures that `quality` returns; of every part, where it is a list."""
+    """The figures that `quality` returns; lists have one entry per part."""
 
     cut_edges: int
     cut_share: float
@@ -26,7 +26,7 @@ class Quality(TypedDict):
 
 
 def quality(parts: Sequence[PartInfo], sent: np.ndarray, splits: Mapping[str, np.ndarray]) -> Quality:
-    """The figures stored in book.json, from rows sent by each part [P] and its nodes in train, val, test [P, S].
+    """Return the figures for book.json, from rows sent by each part [P] and its nodes in train, val, test [P, S].
 
     - cut_edges: edges j → i whose ends lie in different parts; cut_share: of all edges
     - volume: Σ_v |parts other than v's that read v|, the rows that cross links in one exchange; = all halo rows
@@ -57,5 +57,5 @@ def quality(parts: Sequence[PartInfo], sent: np.ndarray, splits: Mapping[str, np
 
 
 def _imbalance(load: np.ndarray) -> float:
-    """max/mean; 1 is perfect. A load that nobody has is balanced."""
+    """Return max/mean, where 1 is perfect; a load that is zero everywhere is balanced."""
     return float(load.max() / load.mean()) if load.any() else 1.0

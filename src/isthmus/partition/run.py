@@ -1,4 +1,4 @@
-"""Graph in, parts on disk out: assign, order, write."""
+"""Partition a graph from start to end: assign, order, write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import Relabelling, write_parts
 
 Progress = Callable[[str, int, int], None]
-METIS_EDGES = 200_000_000  # per part: beyond, its order costs METIS 20 GiB
+METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in METIS
 
 
 @shows_options
@@ -35,8 +35,8 @@ def partition(
 ) -> Book:
     """Cut ``graph`` into ``parts`` by ``method``, order the nodes of each part for locality, write the folder ``out``.
 
-    The options are those of `PartitionOptions`; those that the method does not heed are refused.
-    ``progress(stage, done, total)`` is called as work goes on.
+    The options are those of `PartitionOptions`; those that the method does not use are refused.
+    ``progress(stage, done, total)`` is called during the work.
     """
     asked = PartitionOptions(method, **options)
     heeded = find(method).takes
@@ -44,9 +44,7 @@ def partition(
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in heeded:
-            raise InputError(
-                f"{method} does not heed {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})"
-            )
+            raise InputError(f"{method} does not use {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})")
     cut = CutOptions(seed=asked.seed, **given)
     order = asked.order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, asked.block_nodes)
@@ -75,7 +73,7 @@ def order_parts(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[np.ndarray]:
-    """Original ids of the nodes of each part, in locality order."""
+    """Return the original ids of the nodes of each part, in locality order."""
     members = []
     place = np.full(graph.num_nodes, -1, np.int32)
     for k in range(parts):

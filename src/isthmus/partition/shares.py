@@ -1,4 +1,4 @@
-"""Which parts a worker trains: one, or, where there are fewer workers than parts, a block of consecutive ones."""
+"""Assign parts to workers: one each, or blocks of consecutive parts if there are fewer workers than parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.partition.part import Part
 
 
 def shares(book: Book, workers: int) -> list[range]:
-    """The parts of every worker: blocks of consecutive parts, the one with most edges as small as can be."""
+    """Return the parts of every worker: blocks of consecutive parts, with the largest number of edges minimal."""
     if not 1 <= workers <= book.num_parts:
         raise InputError(
             f"{book.folder} has {book.num_parts} parts but {workers} workers: "
@@ -29,7 +29,7 @@ def shares(book: Book, workers: int) -> list[range]:
 
 
 def _blocks(loads: Sequence[int], workers: int, limit: int) -> list[range]:
-    """As few blocks as the limit allows, but enough for every worker to have one."""
+    """Return as few blocks as the limit allows, but at least one per worker."""
     begins, load = [0], 0
     for k, more in enumerate(loads):
         scarce = len(loads) - k <= workers - len(begins)
@@ -41,7 +41,7 @@ def _blocks(loads: Sequence[int], workers: int, limit: int) -> list[range]:
 
 
 def own_part(book: Book, worker: int, workers: int) -> Part:
-    """What one of the workers trains: its part as it is on disk, or the join of several."""
+    """Return the part that a worker trains: one as it is on disk, or the join of several."""
     blocks = shares(book, workers)
     parts = [book.part(k) for k in blocks[worker]]
     return parts[0] if workers == book.num_parts else join(parts, blocks, book.ranges)

@@ -72,7 +72,7 @@ def traffic(runs: Sequence[Run]) -> str:
         for site, direction in sorted(links, key=_in_order)
     ]
     kinds_chart = bar_chart(by_kind, "bytes per step by kind", size, empty="nothing crossed a link")
-    links_chart = bar_chart(by_link, "bytes per step by site and direction", size, empty="nothing crossed a link")
+    links_chart = bar_chart(by_link, "bytes per step by site and pass", size, empty="nothing crossed a link")
     unfinished = [run.name for run in runs if run.summary is None]
     if unfinished:
         late = f"summed up when a run ends: not yet known of {', '.join(unfinished)}"
@@ -80,7 +80,7 @@ def traffic(runs: Sequence[Run]) -> str:
     return grid(
         [
             figure("By kind", kinds_chart, legend([(name, shade(KINDS, name)) for name in names]) if names else ""),
-            figure("By site and direction", _logged(links_chart, runs), _runs_legend(runs) if by_link else ""),
+            figure("By site and pass", _logged(links_chart, runs), _runs_legend(runs) if by_link else ""),
         ]
     )
 
