@@ -48,7 +48,8 @@ def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, 
     crossing.fresh = lambda: x.detach().to(late.weight.dtype) @ late.weight.detach().t()
     token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
     scale = crossing.shard.norm(norm, kernels.sum_dtype(x.dtype))
-    return _take(crossing, token, run.linear(inner_product(x, crossing.shard, scale, run.as_rows), late.weight))
+    own = run.linear(inner_product(x, crossing.shard, scale, run.as_rows), late.weight).to(late.weight.dtype)
+    return _take(crossing, token, own)
 
 
 def with_halo(run: Runtime, x: Tensor, site: int, exact: bool) -> Tensor:
