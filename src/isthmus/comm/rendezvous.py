@@ -158,8 +158,11 @@ class Rendezvous:
         try:
             proven(tag, self.key, b"hello", guest.nonce, nonce, words)
         except Stranger:
+            self.pending.pop(guest, None)
+            self.strangers += 1  # before the client hears that it was refused
             guest.send(frame(REFUSED))
-            raise
+            guest.close()
+            return
         hello = json.loads(words)
         rank, size = int(hello["rank"]), int(hello["size"])
         refusal: dict[str, str] = {}
