@@ -32,6 +32,7 @@ class Crossing:
         self.form = 0, run.dtype  # width and dtype of what is read
         self._arrived: Tensor | None = None
         self._gone_back = False
+        self._sent_back = torch.empty(0)  # the gradients that left, for the probe
         self._converted: tuple[int, Tensor] | None = None  # the last rows that were brought into another dtype
 
     @staticmethod
@@ -152,7 +153,7 @@ class Crossing:
         rows = run.as_sent(leaving)
         if rows is not leaving:
             channel.buffers.give(leaving)
-        self._witness = rows.clone() if run.channels.probing else rows
+        self._sent_back = rows.clone() if run.channels.probing else rows
         channel.post(run.step, rows, self.shard.links, "gradients")
         if not run.savings.overlap:
             self._arrived = channel.take(run.step)
@@ -164,7 +165,7 @@ class Crossing:
         self._arrived = None
         if arrived is not None:
             channel.add(arrived, out)
-        run.channels.measure(channel, self._witness, self.shard, arrived)
+        run.channels.measure(channel, self._sent_back, self.shard, arrived)
         return out
 
     def through(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from isthmus.comm.channel.codec import Codec
 from isthmus.errors import InputError
 
 
-class Merge(ABC):
+class Merge:
     """A rule of merging. A message is the coded rows of one peer; ``held`` is what the reader has from that peer."""
 
     keeps: ClassVar[bool] = True
@@ -27,14 +26,14 @@ class Merge(ABC):
     is_difference: ClassVar[bool] = False
     """Whether messages carry the difference from what the reader holds, so that senders must keep a copy of that."""
 
-    @abstractmethod
     def apply(
         self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
     ) -> None:
-        """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place.
+        """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place: here by writing it there.
 
         ``first``: nothing has arrived before, ``held`` is zeros.
         """
+        encode.decode(message, held, positions)
 
 
 @dataclass(frozen=True)
@@ -45,20 +44,10 @@ class Replace(Merge):
     fills_gaps = False
     suits_drawn = True
 
-    def apply(
-        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
-    ) -> None:
-        encode.decode(message, held, positions)
-
 
 @dataclass(frozen=True)
 class Keep(Merge):
     """A merge that leaves rows that did not arrive as they were."""
-
-    def apply(
-        self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
-    ) -> None:
-        encode.decode(message, held, positions)
 
 
 @dataclass(frozen=True)
