@@ -29,9 +29,9 @@ class Merge:
     def apply(
         self, message: Tensor, held: Tensor, positions: Tensor | None, encode: Codec, first: bool, buffers: Buffers
     ) -> None:
-        """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place: here by writing it there.
+        """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place.
 
-        ``first``: nothing has arrived before, ``held`` is zeros.
+        By default the message is written there. ``first``: nothing has arrived before, ``held`` is zeros.
         """
         encode.decode(message, held, positions)
 
