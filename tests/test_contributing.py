@@ -13,7 +13,7 @@ import torch
 from exactly import config, run
 from graphs import community_graph, cut
 
-from isthmus.comm import FORWARD, SCATTER, Buffers, Channel, ChannelId, Hub, Links, Stages
+from isthmus.comm import FORWARD, SCATTER, Buffers, Channel, ChannelId, Hub, Keep, Links, Stages
 from isthmus.local import Policy, Savings
 from isthmus.partition import methods, partition
 from isthmus.recipes import find
@@ -64,6 +64,28 @@ def test_a_codec():
     for got, sent in Hub(2).run(work):
         assert sent == rows.numel()  # a byte each
         assert ((got / rows).log2().abs() <= 0.5).all()
+
+
+def test_a_staleness_rule():
+    """A longer row stays at home, a turned one leaves, and readers hold the old one of the first."""
+    turned = example("A staleness rule")["Turned"]()
+    first = torch.eye(4).double()
+    then = first * 3
+    then[2] = then[2].roll(1)
+
+    def work(transport):
+        other = 1 - transport.rank
+        mine = [torch.arange(4, dtype=torch.int32) if q == other else torch.empty(0, dtype=torch.int32) for q in (0, 1)]
+        links, found = Links(mine, [4 if q == other else 0 for q in (0, 1)]), []
+        one = Channel(transport, Stages(turned, merge=Keep()), links, ChannelId(0, FORWARD, SCATTER), 0, Buffers())
+        for step, rows in enumerate((first, then)):
+            one.post(step, rows, links, "embeddings")
+            found.append(one.take(step).clone())
+        return found
+
+    for before, after in Hub(2).run(work):
+        assert torch.equal(before, first)
+        assert torch.equal(after, torch.where(torch.arange(4)[:, None] == 2, then, first))
 
 
 def test_a_sampler(book):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from oracle.channel import INNER, WIDTH, WORKERS, links_of
 
 from isthmus.comm import FORWARD, SCATTER, Buffers, Changed, Channel, ChannelId, Hub, Keep, Stages
+from isthmus.comm.channel.select import Select
 from isthmus.comm.channel.state import restore, state_of
 
 ACCURACIES = [0.30, 0.40, 0.50, 0.50, 0.49, 0.20, 0.90, 0.90, 0.10]
@@ -67,3 +69,19 @@ def test_what_a_selector_has_learnt_is_part_of_a_checkpoint():
 
     for (first, second), after, resumed in Hub(WORKERS).run(work):
         assert first == second > 0 == after == resumed
+
+
+def test_rows_that_have_become_nan_leave():
+    """Readers that kept the old ones would not see that training has diverged."""
+    old, new = torch.ones(3, 2), torch.ones(3, 2)
+    new[1, 0] = torch.nan
+    (picks,) = Changed(0.5).by_value([new], [old])
+    assert picks.tolist() == [1]
+
+
+def test_a_choice_by_value_that_is_never_asked_for():
+    with pytest.raises(TypeError, match="set compares = True"):
+
+        class Forgetful(Select):
+            def by_value(self, rows, held):
+                return [None] * len(rows)

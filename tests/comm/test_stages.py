@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isthmus.comm import Add, Changed, Clip, Every, Gap, Keep, Smooth, Stages, codec
+from isthmus.comm import Add, AsIs, Changed, Clip, Every, Gap, Keep, Smooth, Stages, codec
 from isthmus.errors import InputError
+from isthmus.local import Policy
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,20 @@ def test_a_worker_sends_all_or_nothing_by_the_gap():
 
 def test_the_first_rows_are_always_sent():
     assert picks(Gap(0.5), ([0.1], [0.0]), ([0.0], [0.0])) == [[0], [0]]
+
+
+class Mute(AsIs):
+    """A codec that makes no use of what was left out before."""
+
+    as_is = False
+
+
+@pytest.mark.parametrize("how", [{"merge": Add()}, {"feedback": True}])
+def test_codecs_that_heed_no_memory_send_rows_only(how):
+    with pytest.raises(InputError, match="Mute heeds no memory"):
+        Stages(encode=Mute(), **how)
+
+
+def test_a_ring_in_one_pass_only():
+    with pytest.raises(InputError, match="in both passes, or in none"):
+        Policy(forward=Stages(delay=1), backward=Stages(ring=True))

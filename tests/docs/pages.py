@@ -62,7 +62,7 @@ def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
             select = "all, if they moved by `bound`"
         case _:
             select = "drawn" if drawn else "whole blocks" if stages.ring else "all"
-    bits = "as is" if stages.encode.lossless else f"{stages.encode.bits} bits"
+    bits = "as is" if stages.encode.as_is else f"{stages.encode.bits} bits"
     match stages.merge:
         case Add():
             merge, bits = "add", f"differences, {bits}"

@@ -129,7 +129,7 @@ class Walk:
 
 def dues(graph: LocalGraph, step: int) -> range:
     """Return the steps whose features are asked for at this one."""
-    stages = graph.runtime.reads
+    stages = graph.runtime.row_stages
     return range(step if step == 0 and stages.warm else step + stages.delay, step + stages.delay + 1)
 
 

@@ -15,6 +15,7 @@ from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.engine.prepare import Views
 from isthmus.engine.step import train_step
+from isthmus.errors import InputError
 from isthmus.features.sparse import fetch_sparse
 from isthmus.local import Policy
 from isthmus.nn import ModelConfig
@@ -92,3 +93,14 @@ def test_input_dropout_is_the_same_for_rows_that_are_kept_sparse(tmp_path, model
 
     vanilla, exact = (Hub(3).run(partial(work, recipe=recipe))[0] for recipe in ("vanilla", "exact"))
     assert vanilla == pytest.approx(exact, rel=1e-12)
+
+
+def test_nothing_is_dropped_outside_training(tmp_path):
+    """The same of sparse features as of dense ones."""
+    graph = community_graph()
+    book = cut(replace(graph, x=sparse_rows(np.maximum(graph.x, 0))), 1, "random", tmp_path)
+    view = Views.of(book, TrainConfig(), Policy(), Hub(1).transport(0)).train
+    view.graph.runtime.begin(0, training=False)
+    assert torch.equal(view.graph.dropout(view.data.x, 0.5).dense(), view.data.x.dense())
+    with pytest.raises(InputError, match="at least 0 and below 1"):
+        view.graph.dropout(view.data.x, 1.5)

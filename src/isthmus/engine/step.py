@@ -78,7 +78,7 @@ def sum_gradients(
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
     run.schedule.ask(step)
     flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
-    if encode.lossless:
+    if encode.as_is:
         transport.all_reduce(flat, where)
     else:
         sum_coded(flat[place:], flat[:place], encode, transport, where, run.channels.seed)

@@ -36,7 +36,7 @@ class Crossing:
         self._converted: tuple[int, Tensor] | None = None  # the last rows that were brought into another dtype
 
     @staticmethod
-    def to(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
+    def for_aggregation(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
         """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         if only is not None:
@@ -168,7 +168,7 @@ class Crossing:
         run.channels.measure(channel, self._sent_back, self.shard, arrived)
         return out
 
-    def through(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:
+    def narrow_gradients(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients by S and W of D(S) Wᵀ, from its own [n, F] that readers sent of a step gone by."""
         assert late.weight is not None, "only narrow rows are made by their owner"
         reader = self.channel(BACKWARD).reader

@@ -29,11 +29,12 @@ def aggregate(
     only: Tensor | None = None,
 ) -> Tensor:
     """Return P_inner X + P_halo X_halo, [n, F]; or the rows ``only`` of it."""
-    crossing = Crossing.to(run, norm, site, x, exact, only)
+    crossing = Crossing.for_aggregation(run, norm, site, x, exact, only)
     if late is None:
         token, x = Post.apply(crossing, x)
     else:
-        crossing.fresh = x.detach
+        if late.weight is not None:
+            crossing.fresh = x.detach
         token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
     return _take(crossing, token, inner_product(x, crossing.shard, crossing.norm, crossing.as_rows))
 
@@ -44,7 +45,7 @@ def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, 
     Few rows are computed here, so they are multiplied by W after their sum; owners send rows already multiplied by W.
     """
     assert late.weight is not None, "narrow rows have a weight"
-    crossing = Crossing.to(run, norm, site, late.weight, exact=False, only=only)
+    crossing = Crossing.for_aggregation(run, norm, site, late.weight, exact=False, only=only)
     crossing.fresh = lambda: x.detach().to(late.weight.dtype) @ late.weight.detach().t()
     token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
     scale = crossing.shard.norm(norm, kernels.sum_dtype(x.dtype))
@@ -110,7 +111,7 @@ class PostLate(Function):
             return None, None, crossing.add_gradients(token.new_zeros(ctx.like)), None
         rows, weight = ctx.saved_tensors
         home = crossing.add_gradients(weight.new_zeros(len(rows), len(weight)))
-        return None, None, *crossing.through(Late(rows, ctx.mask, weight), home)
+        return None, None, *crossing.narrow_gradients(Late(rows, ctx.mask, weight), home)
 
 
 class Take(Function):

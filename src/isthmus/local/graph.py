@@ -147,15 +147,16 @@ class LocalGraph:
         training nothing is dropped.
         """
         run = self.runtime
-        if isinstance(x, SparseMatrix):
-            return dropout_sparse(run, x, p)
-        check_numbers(x, self.num_rows)
         if not 0 <= p < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {p}")
         p = p if run.training else 0.0
+        if isinstance(x, SparseMatrix):
+            assert not relu, "sparse features are dropped out as they are"
+            return dropout_sparse(run, x, p)
+        check_numbers(x, self.num_rows)
         mask = run.next_mask(p)
         cached = run.cached is not None and run.is_fixed(x)
-        if not (p and (run.reads.mixes_steps or cached)):
+        if not (p and (run.row_stages.mixes_steps or cached)):
             return dropout(x, self.nodes, mask.stream(run.step), p, relu)
         after, before = dropout_both(x, self.nodes, mask.stream(run.step), p, relu)
         run.dropped[after] = Dropped(before, mask)
@@ -241,7 +242,7 @@ class LocalGraph:
         late = self._late(x)
         if late is None:
             return not run.is_fixed(x)
-        return run.reads.delay > 0 and width < x.shape[1] and not run.is_fixed(late.before)
+        return run.row_stages.delay > 0 and width < x.shape[1] and not run.is_fixed(late.before)
 
     def _aggregate(
         self,
@@ -253,7 +254,7 @@ class LocalGraph:
     ) -> Tensor:
         """Return P X by the path that suits its rows. ``made_of`` = (y [n, G], W [F, G]) says that x is y Wᵀ."""
         run = self.runtime
-        if not run.needed.parts(only, run.drawn):
+        if not run.needed.builds_subset(only, run.drawn):
             return gather_rows(self._aggregate(x, norm, None, through, made_of), only)
         site = run.next_site()
         if run.is_fixed(x) and run.cached is None:
@@ -294,7 +295,7 @@ class LocalGraph:
         It runs over the whole graph even where a step draws another, since all halo rows are here anyway.
         """
         run, shard = self.runtime, self.runtime.whole
-        if not run.needed.parts(only, run.drawn):
+        if not run.needed.builds_subset(only, run.drawn):
             return gather_rows(self._aggregate_sparse(x, weight, norm, None), only)
         if only is not None:
             shard = run.needed.towards(only, shard, shard.norm(norm, weight.dtype).add_self, all_halo=True)

@@ -68,7 +68,7 @@ class Needed:
         sources = self.current.sources(edges, None if drawn is None else drawn.csr)
         return sources if len(sources) <= FEW * self.whole.num_inner else None
 
-    def parts(self, only: Tensor | None, edges: Shard) -> bool:
+    def builds_subset(self, only: Tensor | None, edges: Shard) -> bool:
         """Return whether to build a row subset of the edges: for rows that the loss reads, or if steps can share it."""
         return only is None or self.is_needed(only) or edges.inner is self.whole.inner
 

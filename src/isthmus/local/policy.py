@@ -48,6 +48,8 @@ class Policy:
                 raise InputError("whole blocks round a ring leave nothing to draw: set rate to 1")
             if self.sampler is not None and stages.select.skips:
                 raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
+        if len({stages.ring for stages in self.every_stages}) > 1:
+            raise InputError("whole blocks go round a ring in both passes, or in none")
         if any(self.stages(FORWARD, leg).clip for leg in (SCATTER, GATHER)):
             raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:

@@ -46,7 +46,7 @@ class Runtime:
         draws = seed if policy.seed is None else policy.seed
         self.channels = Channels(transport, policy, whole, draws)
         context = DrawContext(whole, transport, draws, dtype)
-        self.schedule = Schedule(policy.sampler, context, self.reads.delay)
+        self.schedule = Schedule(policy.sampler, context, self.row_stages.delay)
         self.cached = None
         if policy.cache is not None:
             self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, draws)
@@ -56,7 +56,7 @@ class Runtime:
         self.begin(0, training=False)
 
     @property
-    def reads(self) -> Stages:
+    def row_stages(self) -> Stages:
         """The stages of the rows that readers read."""
         return self.policy.stages(FORWARD, SCATTER)
 

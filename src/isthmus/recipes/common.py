@@ -18,7 +18,9 @@ CODED = {
     "bits": Option(32, "bits per value on the wire: 32 (as is), 16 = bf16, fp16, 8, 4 or 2", BITS),
     "bits_gradients": Option("as bits", "the same for gradients, if they should differ", ("as bits", *BITS)),
     "bits_weights": Option(
-        32, "the same for the gradients of the weights when workers sum them; 8: rounded at random", BITS[:5]
+        32,
+        "the same for the gradients of the weights when workers sum them; 8: rounded at random",
+        (32, 16, "bf16", "fp16", 8),
     ),
     "precision": Option(
         "fp32",
@@ -64,11 +66,14 @@ def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
         raise InputError(f"{name} draws a share of the graph: set rate below 1, or leave sampler out")
     if name == "none" or rate == 1:
         return None
-    if name == "boundary":
-        return Boundary(rate)
-    if name == "optimal-boundary":
-        return OptimalBoundary(rate, refresh)
-    return Neighbours(rate, refresh, coupled=name == "coupled")
+    match name:
+        case "boundary":
+            return Boundary(rate)
+        case "optimal-boundary":
+            return OptimalBoundary(rate, refresh)
+        case "independent" | "coupled":
+            return Neighbours(rate, refresh, coupled=name == "coupled")
+    raise InputError(f"unknown sampler {name!r}: use one of {', '.join(SAMPLERS)}")
 
 
 def cache(settings: Settings) -> CachePolicy | None:
@@ -86,7 +91,7 @@ def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
     bits, rounding, feedback = settings["bits"], settings["rounding"], settings["feedback"]
     of_gradients = bits if settings["bits_gradients"] == "as bits" else settings["bits_gradients"]
     codecs = codec(bits, rounding), codec(of_gradients, rounding)
-    if all(each.lossless for each in codecs) and (feedback or rounding == "stochastic"):
+    if all(each.as_is for each in codecs) and (feedback or rounding == "stochastic"):
         raise InputError("rows are sent as they are: rounding and feedback need bits (or bits_gradients) below 32")
-    forward, backward = ({"encode": each, "feedback": feedback and not each.lossless} for each in codecs)
+    forward, backward = ({"encode": each, "feedback": feedback and not each.as_is} for each in codecs)
     return forward, backward

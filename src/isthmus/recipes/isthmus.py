@@ -12,7 +12,7 @@ _AS_RATE = -1.0
 
 def _policy(settings: Settings) -> Policy:
     features, gradients = coding(settings)
-    if settings["delta"] and features["encode"].lossless:
+    if settings["delta"] and features["encode"].as_is:
         raise InputError("a difference in full is as long as the row itself: set bits below 32, or delta to false")
     pipelined = {"delay": settings["staleness"]}
     # Differences from what a reader holds leave no error behind, so features need no feedback of their own.

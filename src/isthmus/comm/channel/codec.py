@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,10 @@ from isthmus.kernels import Memory
 class Codec(ABC):
     """A way of writing rows as a message and reading them back; one message row per row."""
 
-    lossless: bool = False
+    as_is: ClassVar[bool] = False
+    """Whether a message is the rows themselves, byte for byte, so that nothing need be encoded or decoded."""
+    heeds_memory: ClassVar[bool] = False
+    """Whether `encode` makes use of ``memory``: error feedback and differences need it."""
 
     @abstractmethod
     def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
@@ -24,18 +28,21 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, x: Tensor, rows: Tensor | None, message: Tensor, key: int, memory: Memory | None) -> None:
-        """Write rows ``x[rows]`` (None: all of x) to the message; `key` names the draws of stochastic rounding."""
+        """Write rows ``x[rows]`` (int32; None: all of x) to the message, maybe none at all.
+
+        ``key`` names the draws of stochastic rounding; ``memory`` is what feedback adds, or differences are taken from.
+        """
 
     @abstractmethod
     def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
-        """Write (or add) a message to ``out[positions]`` (None: all of out)."""
+        """Write (or add) a message to ``out[positions]`` (int32; None: all of out)."""
 
 
 @dataclass(frozen=True)
 class AsIs(Codec):
     """The rows themselves, in the dtype in which they are computed."""
 
-    lossless = True
+    as_is = True
 
     def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
         return width, dtype
@@ -52,6 +59,7 @@ class Half(Codec):
     """16-bit floats: bf16 has the range of float32, fp16 eight times its precision but a range of 6e-8 to 65504."""
 
     name: str = "bf16"
+    heeds_memory = True
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,6 +95,7 @@ class Linear(Codec):
 
     bits: int = 8
     stochastic: bool = False
+    heeds_memory = True
 
     def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
         return kernels.packed_width(width, self.bits), torch.uint8

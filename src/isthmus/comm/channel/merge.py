@@ -31,7 +31,8 @@ class Merge:
     ) -> None:
         """Join a message [m, ·] with ``held[positions]`` (int32 [m]; None: all of it), in place.
 
-        By default the message is written there. ``first``: nothing has arrived before, ``held`` is zeros.
+        Only merges that keep rows are asked; by default the message is written there. ``first``: nothing has arrived
+        before, ``held`` is zeros.
         """
         encode.decode(message, held, positions)
 
@@ -86,8 +87,9 @@ class Smooth(Merge):
             encode.decode(message, held)
             return
         arrived = message
-        if not encode.lossless or message.dtype != held.dtype:
+        if not encode.as_is or message.dtype != held.dtype:
             arrived = buffers.take(tuple(held.shape), held.dtype)
             encode.decode(message, arrived)
         held.lerp_(arrived, 1 - self.decay)
-        buffers.give(arrived)
+        if arrived is not message:
+            buffers.give(arrived)

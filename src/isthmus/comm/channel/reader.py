@@ -91,7 +91,7 @@ class Reader:
             ends = Ends([len(part) for part in message.parts])
             block = self.buffers.take((ends.ptr[-1], message.width), message.dtype)
             for part, rows in zip(message.parts, ends.split(block), strict=True):
-                self.stages.merge.apply(part, rows, None, self.stages.encode, True, self.buffers)
+                self.stages.encode.decode(part, rows)
         self.rows, self.layout = block, message.links
         self.updated = torch.tensor([message.sent], dtype=torch.int32)
 

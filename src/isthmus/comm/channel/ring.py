@@ -87,7 +87,7 @@ class Ring(Channel):
 
     def _encode(self, rows: Tensor, step: int, hop: int) -> Tensor:
         codec = self.stages.encode
-        if codec.lossless:
+        if codec.as_is:
             return rows.contiguous()
         width, dtype = codec.form(rows.shape[1], rows.dtype)
         message = rows.new_empty(len(rows), width, dtype=dtype)

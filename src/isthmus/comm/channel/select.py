@@ -33,6 +33,10 @@ class Select:
     observes: ClassVar[bool] = False
     """Whether the choice depends on the progress of training, which the step has to report (`observe`)."""
 
+    def __init_subclass__(cls) -> None:
+        if cls.by_value is not Select.by_value and not cls.compares:
+            raise TypeError(f"{cls.__name__} chooses by value: set compares = True, or its choice is never asked for")
+
     def start(self) -> Select:
         """Return the selector of one channel."""
         return self
@@ -171,7 +175,8 @@ def _changed(rows: list[Tensor], held: list[Tensor], bound: float) -> Picks:
     """Return the rows of each peer that moved by more than the bound, relative to their largest held value."""
 
     def moved(new: Tensor, old: Tensor) -> Tensor:
-        return ((new - old).abs().amax(1) > bound * old.abs().amax(1)).nonzero().flatten().to(torch.int32)
+        still = (new - old).abs().amax(1) <= bound * old.abs().amax(1)  # not so for NaN, which must not stay at home
+        return (~still).nonzero().flatten().to(torch.int32)
 
     return [moved(new, old) if len(new) else None for new, old in zip(rows, held, strict=True)]
 

@@ -72,7 +72,10 @@ class Sender:
         return self._clipped(blocks) if self.stages.clip else blocks
 
     def choose(self, blocks: list[Leaving], step: int, first: bool = False) -> tuple[list[Leaving], Picks]:
-        """Return the blocks, and the rows of each that leave (None: all). All leave at first, when nobody holds any."""
+        """Return the blocks, and the rows of each that leave; None: all.
+
+        ``first``: nobody holds any, so a clock is not asked, and values are compared with zeros.
+        """
         if not self.select.compares:
             picks = None if first or self.select.by_clock(self.rank, step) else NOTHING
             return blocks, [picks] * len(blocks)
@@ -87,7 +90,7 @@ class Sender:
         memory = None
         if self.stages.feedback or self.delta:
             memory = Memory(self.memory[peer], block.positions, self.delta)
-        if codec.lossless and block.index is None:
+        if codec.as_is and block.index is None:
             message = block.x  # the rows are already laid out as they are to be sent
         else:
             width, dtype = codec.form(block.x.shape[1], block.x.dtype)

@@ -55,9 +55,12 @@ class Stages:
             raise InputError("rows that were not sent would be lost: a channel that skips rows must keep the old ones")
         if self.merge.needs_delay and not self.delay:
             raise InputError("fresh rows need no smoothing: set staleness to 1 or more, or leave smoothing out")
-        if self.merge.is_difference and self.encode.lossless:
+        if (self.merge.is_difference or self.feedback) and not (self.encode.as_is or self.encode.heeds_memory):
+            name = type(self.encode).__name__
+            raise InputError(f"{name} heeds no memory: send rows with it, not differences, and leave feedback out")
+        if self.merge.is_difference and self.encode.as_is:
             raise InputError("a difference in full is as long as the row itself: set bits to 16, 8, 4 or 2")
-        if self.feedback and self.encode.lossless:
+        if self.feedback and self.encode.as_is:
             raise InputError(
                 "there is no error to feed back where rows are sent as they are: set bits to 16, 8, 4 or 2"
             )
@@ -73,7 +76,7 @@ class Stages:
     @property
     def plain(self) -> bool:
         """Whether rows can be used where they arrive."""
-        return self.encode.lossless and not self.merge.keeps
+        return self.encode.as_is and not self.merge.keeps
 
     @property
     def mixes_steps(self) -> bool:
