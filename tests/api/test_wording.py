@@ -59,7 +59,7 @@ def test_functions_and_workers(tmp_path, monkeypatch):
         (lambda: isthmus.train(one_way, workers=1), "undirected=True"),
         (lambda: isthmus.train(book, workers=5), "workers=2"),
         (lambda: isthmus.Worker(one_way), "undirected=True"),
-        (lambda: isthmus.predict(tmp_path, "x.txt"), "end `out` in .npy"),
+        (lambda: isthmus.predict(tmp_path, "x.txt"), "let `out` end in .npy"),
         (lambda: isthmus.train(tmp_path / "nothing"), "isthmus.partition(source, N, out=DIR)"),
     ]
     for call, words in calls:
