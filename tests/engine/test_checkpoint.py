@@ -257,6 +257,11 @@ def test_what_cannot_be_resumed(tmp_path):
         run(book, replace(ASKED, lr=0.5), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match=r"already done 12 steps: give more --steps"):
         run(book, ASKED, tmp_path / "run", resume=True)
+    (tmp_path / "run/summary.json").unlink()  # as if it had been stopped there
+    before = (tmp_path / "run/config.json").read_text()
+    with pytest.raises(InputError, match=r"already done 12 steps: give more --steps"):
+        run(book, replace(ASKED, steps=5), tmp_path / "run", resume=True)
+    assert (tmp_path / "run/config.json").read_text() == before
     wider = replace(ASKED, model=replace(ASKED.model, hidden=16))
     with pytest.raises(InputError, match=r"started with other options: model.hidden was 8 and is 16 now: "):
         run(book, wider, tmp_path / "run", resume=True)

@@ -275,3 +275,17 @@ def test_real_graphs(datasets, name, nodes, edges, features, classes, splits):
     assert (graph.num_classes, graph.num_splits) == (classes, splits)
     assert graph.notes == ()
     assert graph.symmetric
+
+
+def test_edge_weight_is_read_as_in_pyg(saved):
+    weight = np.arange(12, dtype=np.float32)
+    assert len(load(saved(edge_weight=weight)).edge_attr) == 12
+    both = load(saved(edge_weight=weight, edge_attr=weight[:, None] + 1))
+    assert "edge_weight is not read, since there is edge_attr" in both.notes
+    assert both.edge_attr.min() == 1
+
+
+def test_labels_that_are_nan_are_said(saved):
+    graph = load(saved(y=np.array([0, 1, 2, 0, 1, np.nan], np.float32)))
+    assert "1 label(s) are NaN: these nodes count as unlabelled" in graph.notes
+    assert graph.y.tolist() == [0, 1, 2, 0, 1, -1]

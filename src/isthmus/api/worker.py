@@ -227,10 +227,13 @@ class Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._meet()  # no worker exits while another still needs its rows
-            self.close()
-        else:
+        try:
+            if kind is None:
+                if self._trained is not None:
+                    self._check_alike(self._trained[0])
+                self._meet()  # no worker exits while another still needs its rows
+                self.graph.runtime.drain()
+        finally:
             self.graph.runtime.close()
             self._joined.close()
 

@@ -162,7 +162,7 @@ class _TrainingRun:
             found = torch.tensor([newest, int(steps_told(self.out) == newest)])
         step, told = self.transport.all_reduce(found, Where("checkpoint", "reduce", 0)).tolist()
         self.progress, self.best, before = checkpoint.restore(self.out, step, self.model, self.optimizer, self.identity)
-        if told and self.progress.step >= self.config.steps:
+        if self.progress.step > self.config.steps or (told and self.progress.step == self.config.steps):
             raise InputError(
                 f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
             )

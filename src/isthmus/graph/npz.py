@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.errors import InputError
 from isthmus.files import array_errors, check_unpacked, open_regular, read_array
 from isthmus.graph.graph import SparseRows
-from isthmus.graph.raw import RawGraph
+from isthmus.graph.raw import RawGraph, attributes
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 SPARSE_X = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -30,6 +30,7 @@ def read_npz(path: Path) -> RawGraph:
         edge_index = arrays["edge_index"]
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"{path}: edge_index has shape {list(edge_index.shape)}, expected [2, E]: save it again")
+        edge_attr, notes = attributes(arrays.get("edge_attr"), arrays.get("edge_weight"))
         return RawGraph(
             src=edge_index[0],
             dst=edge_index[1],
@@ -41,8 +42,9 @@ def read_npz(path: Path) -> RawGraph:
             name=path.stem,
             num_nodes=arrays.number("num_nodes"),
             num_classes=arrays.number("num_classes"),
-            edge_attr=arrays.get("edge_attr"),
+            edge_attr=edge_attr,
             node_type=arrays.get("node_type"),
+            notes=notes,
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph, SparseRows
-from isthmus.graph.raw import RawGraph, assemble
+from isthmus.graph.raw import RawGraph, assemble, attributes
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 # name → (class in torch_geometric.datasets, its other arguments)
@@ -65,10 +65,9 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
     edges = _array(edge_index, name, "edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise InputError(f"{name}: edge_index has shape {list(edges.shape)}, expected [2, E]: transpose it")
-    attr, kind = getattr(data, "edge_attr", None), getattr(data, "node_type", None)
-    if (weight := getattr(data, "edge_weight", None)) is not None:
-        notes += ("edge_weight is not read, since there is edge_attr",) if attr is not None else ()
-        attr = weight if attr is None else attr
+    kind = getattr(data, "node_type", None)
+    attr, said = attributes(getattr(data, "edge_attr", None), getattr(data, "edge_weight", None))
+    notes += said
     if getattr(data, "edge_type", None) is not None:
         notes += ("edge_type is not read: put it into edge_attr",)
     return RawGraph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,13 @@ class RawGraph:
     ids: np.ndarray | None = None  # [N] integers or words, all different
 
 
+def attributes(edge_attr: Any, edge_weight: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the attributes of edges, which are ``edge_weight`` where there is no ``edge_attr``; and notes."""
+    if edge_attr is None or edge_weight is None:
+        return edge_weight if edge_attr is None else edge_attr, ()
+    return edge_attr, ("edge_weight is not read, since there is edge_attr",)
+
+
 def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False) -> Graph:
     """Check all arrays, sort the edges into CSR form and return the Graph; ``Graph.notes`` lists every correction."""
     if undirected and directed:
@@ -44,6 +52,8 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
         edge_attr = check.edge_attr(raw.edge_attr, len(src))
         node_type = check.node_type(raw.node_type, n)
         notes = list(raw.notes)
+        if raw.y.dtype.kind == "f" and (unknown := int(np.isnan(raw.y).sum())):
+            notes.append(f"{unknown:,} label(s) are NaN: these nodes count as unlabelled")
         if raw.num_classes is None and (gap := check.empty_classes(y, num_classes)):
             notes.append(gap)
 
