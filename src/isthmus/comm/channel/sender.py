@@ -103,7 +103,8 @@ class Sender:
     def _clipped(self, blocks: list[Leaving]) -> list[Leaving]:
         assert self.stages.clip is not None, "only clipped stages come here"
         rows = [block.rows() for block in blocks]
-        limit, norm = self.stages.clip.limit(len(blocks)), float(torch.cat(rows).norm())
+        limit = self.stages.clip.limit(len(blocks))
+        norm = sum(float(torch.linalg.vector_norm(part)) ** 2 for part in rows) ** 0.5
         if norm <= limit:
             return blocks
         return [Leaving(part * (limit / norm), None, block.positions) for part, block in zip(rows, blocks, strict=True)]
