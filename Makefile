@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/pip install --disable-pip-version-check -c constraints.txt
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 
-.PHONY: demo test fuzz lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+.PHONY: demo test test-all fuzz lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
 	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
@@ -33,8 +33,11 @@ demo: $(INSTALLED)  ## train a synthetic graph on three workers of this machine
 		"isthmus predict $$run --out nodes.csv" 'class and score of every node' \
 		'isthmus train --help' 'your own graph: docs/data.md, your own model: docs/models.md'
 
-test: $(READY)  ## the whole test suite
+test: $(READY)  ## the test suite: what must pass before a change is merged
 	$(BIN)/python -m pytest -n 2
+
+test-all: $(READY)  ## the same with whole products of cases (marked full) where make test has every pair
+	$(BIN)/python -m pytest -n 2 -m ''
 
 fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refused in one line (make test has 2,000)
 	ISTHMUS_FUZZ_CASES=50000 $(BIN)/python -m pytest tests/fuzz

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from products import pairwise
 
 from isthmus import kernels
 from isthmus.errors import InputError
@@ -73,9 +74,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(*pairwise(dtype=DTYPES, width=WIDTHS, bits=[2, 4, 8]))
 def test_native_and_twin_agree_bit_for_bit(use, dtype, width, bits):
     x, rows = some_rows(40, width, dtype), torch.randperm(40)[:25].int()
     places, held = torch.randperm(30)[:25].int(), some_rows(30, width, wide(dtype), seed=1)

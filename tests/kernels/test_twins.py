@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from products import pairwise
 
 from isthmus import kernels
 from isthmus.kernels import Csr, Scores, Weights, twin
@@ -15,6 +16,7 @@ needs_core = pytest.mark.skipif(core() is None, reason="the native core was not 
 pytestmark = needs_core
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11, torch.bfloat16: 1e-4}
+WIDTHS = [1, 3, 7, 8, 9, 16, 17, 41, 47, 64, 65, 100, 128, 130, 200, 256, 602]
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]
 ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 2.0**-8}
 
@@ -28,9 +30,7 @@ def random_csr(rows: int, cols: int, seed: int = 0, largest: int = 40) -> Csr:
     return Csr(indptr, indices, cols)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 17, 41, 47, 64, 65, 100, 128, 130, 200, 256, 602])
-@pytest.mark.parametrize("scale", ["none", "column", "edge", "both"])
+@pytest.mark.parametrize(*pairwise(dtype=FLOATS, width=WIDTHS, scale=["none", "column", "edge", "both"]))
 def test_aggregate(dtype, width, scale):
     csr = random_csr(50, 50, seed=width)
     sums = torch.float32 if dtype == torch.bfloat16 else dtype

@@ -1,0 +1,41 @@
+"""Products of independent cases: every pair of values in `make test`, the whole product in `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+
+def pairwise(**axes: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Return the arguments of ``pytest.mark.parametrize`` for the product of the axes.
+
+    Cases beyond a small set in which every pair of values of two axes meets are marked ``full``.
+
+    >>> @pytest.mark.parametrize(*pairwise(bits=[2, 4, 8], width=[1, 64], model=["gcn", "sage"]))
+    ... def test_rows(bits, width, model): ...
+    """
+    chosen = _covering([range(len(values)) for values in axes.values()])
+    params = []
+    for places in product(*(range(len(values)) for values in axes.values())):
+        case = [values[at] for values, at in zip(axes.values(), places, strict=True)]
+        marks = () if places in chosen else (pytest.mark.full,)
+        params.append(pytest.param(*case, marks=marks, id="-".join(map(_id, case))))
+    return list(axes), params
+
+
+def _covering(axes: Sequence[range]) -> set[tuple[int, ...]]:
+    """Return cases in which every pair occurs, taking the one with the most new pairs each time."""
+    pairs = {case: set(combinations(enumerate(case), 2)) for case in product(*axes)}
+    missing, chosen = set().union(*pairs.values()), set()
+    while missing:
+        best = max(pairs, key=lambda case: len(pairs[case] & missing))
+        chosen.add(best)
+        missing -= pairs[best]
+    return chosen
+
+
+def _id(value: Any) -> str:
+    return str(value).removeprefix("torch.")
