@@ -1,5 +1,6 @@
 """The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
+from isthmus.kernels.cover import vertex_cover
 from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
@@ -56,4 +57,5 @@ __all__ = [
     "sum_dtype",
     "transpose",
     "unpack_rows",
+    "vertex_cover",
 ]
