@@ -67,7 +67,7 @@ class Crossing:
         if self.exact:
             channel.post(run.step, rows, run.whole.links, kind)
         elif run.policy.sampler is None:
-            channel.post(run.step, rows, run.needed.links_at(run.step, self.needed), kind)
+            channel.post(run.step, rows, self.shard.links, kind)
         else:
             for due in channel.dues(run.step):
                 channel.post(run.step, rows, run.needed.links_at(due, self.needed), kind, due)

@@ -18,7 +18,7 @@ from isthmus.local.checks import check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
 from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.policy import Policy
-from isthmus.local.product import whole_product
+from isthmus.local.product import inner_product, whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
 from isthmus.partition.part import Part
@@ -95,12 +95,12 @@ class LocalGraph:
             own = None if root is None else gather_rows(linear(x, root), only)
         elif self._narrows(x, len(weight)):
             out = self._aggregate_narrow(x, weight, norm, only)
-            own = None if root is None else linear(gather_rows(x, only), root)
+            own = None if root is None else linear(self._own(x, only), root)
         elif root is None:
             return linear(self.aggregate(x, norm, only, through=weight), weight)
         else:
             neighbours = self.aggregate(x, norm, only, through=weight)
-            return linear((gather_rows(x, only), neighbours), torch.cat([root, weight], dim=1))
+            return linear((self._own(x, only), neighbours), torch.cat([root, weight], dim=1))
         if own is not None:
             return out + own
         out = out if as_made else out.to(weight.dtype)
@@ -120,6 +120,10 @@ class LocalGraph:
         if self._late(x) is not None or self.runtime.is_fixed(x):  # readers apply its dropout, or it crosses only once
             return self.linear(self._halo(x), weight)
         return self._halo(self.linear(x, weight))
+
+    def pair(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (`halo` rows, rows of the targets), as PyG's bipartite convolutions take them with `edge_index`."""
+        return self.halo(x), self._own(x)
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Return softmax attention over N(i) ∪ i: target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
@@ -166,8 +170,8 @@ class LocalGraph:
 
     @property
     def nodes(self) -> Tensor:
-        """The original ids of the inner nodes, int64 [n]."""
-        return self.runtime.whole.nodes
+        """The original ids of the inner nodes, int64 [n]; in a mini-batch, of the nodes that are read next."""
+        return self.runtime.nodes
 
     @property
     def halo_nodes(self) -> Tensor:
@@ -176,8 +180,8 @@ class LocalGraph:
 
     @property
     def degree(self) -> Tensor:
-        """The degrees of the inner nodes in the whole graph, [n]."""
-        return self.runtime.whole.degree
+        """The degrees of `nodes` in the whole graph, [n]."""
+        return self.runtime.degree
 
     @property
     def edge_index(self) -> Tensor:
@@ -187,13 +191,15 @@ class LocalGraph:
     @property
     def edge_attr(self) -> Tensor | None:
         """Attributes in the order of `edge_index`, or None."""
+        if self.runtime.layers is not None and self.runtime.whole.edge_attributes is not None:
+            raise InputError("mini-batches carry no edge attributes yet: take a recipe of the full graph")
         self.edge_attr_read = True
         return self.runtime.drawn.edge_attr
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of every tensor that a model computes here; under an edge-cut, one per inner node."""
-        return self.num_inner
+        """The number of rows of every tensor that a model computes here; in a mini-batch it falls with every layer."""
+        return self.runtime.num_rows
 
     @property
     def num_inner(self) -> int:
@@ -226,6 +232,10 @@ class LocalGraph:
 
     # The path that rows take
 
+    def _own(self, x: Tensor, only: Tensor | None = None) -> Tensor:
+        """Return the rows of x whose neighbours were just aggregated: ``only`` those, or all; in a batch, the first."""
+        return x[: self.num_rows] if only is None and len(x) != self.num_rows else gather_rows(x, only)
+
     def _late(self, x: Tensor) -> Dropped | None:
         """Return how x was dropped out, if it is a result of `dropout` whose readers apply the dropout themselves."""
         return self.runtime.dropped.get(x)
@@ -257,6 +267,8 @@ class LocalGraph:
         if not run.needed.builds_subset(only, run.drawn):
             return gather_rows(self._aggregate(x, norm, None, through, made_of), only)
         site = run.next_site()
+        if run.drawn.alone:
+            return inner_product(x, run.drawn, run.drawn.norm(norm, kernels.sum_dtype(x.dtype)), run.as_rows)
         if run.is_fixed(x) and run.cached is None:
             make = partial(exchange.aggregate, run, x, norm, site, exact=True)
             return gather_rows(run.fixed.lent(f"aggregate {norm}", make), only)
@@ -307,6 +319,8 @@ class LocalGraph:
         check_rows(x, self.num_rows)
         run = self.runtime
         site = run.next_site()
+        if run.drawn.alone:
+            return x
         if run.is_fixed(x) and run.cached is None:
             picked = run.drawn.picked
             if picked is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -21,7 +22,7 @@ from isthmus.local.needed import Needed
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.sample import Schedule
-from isthmus.shard import DrawContext, Shard
+from isthmus.shard import DrawContext, Layer, Shard
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
 
@@ -66,11 +67,19 @@ class Runtime:
 
     # A pass
 
-    def begin(self, step: int, training: bool = True, probe: bool = False, declared: bool = False) -> None:
+    def begin(
+        self,
+        step: int,
+        training: bool = True,
+        probe: bool = False,
+        declared: bool = False,
+        layers: Sequence[Layer] | None = None,
+    ) -> None:
         """Begin a forward pass: draw its graph, if it trains; count sites from 0 again.
 
         Outside training the exchange is exact. With ``probe``, the rows that the policy gives are compared with fresh
-        ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read.
+        ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read. ``layers``: those of
+        a mini-batch, whose k-th one site k reads.
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
@@ -78,8 +87,8 @@ class Runtime:
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
         self.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
-        self.drawn = self.whole
-        if training:
+        self.layers, self.drawn = layers, self.whole
+        if training and layers is None:
             self.schedule.begin(step)
             self.drawn = self.schedule.at(step)
 
@@ -87,7 +96,31 @@ class Runtime:
         """Return the number of the next exchange: the k-th one of a forward pass is site k."""
         check_forward()
         self._sites += 1
+        if self.layers is not None:
+            if self._sites > len(self.layers):
+                raise InputError(
+                    f"the model aggregates more than {len(self.layers)} times, but its batches have as many layers as "
+                    "--fanout has numbers: give one number for each convolution"
+                )
+            self.drawn = self.layers[self._sites - 1]
         return self._sites - 1
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that every tensor of the model has at this point of the pass."""
+        if self.layers is None:
+            return self.whole.num_inner
+        return self.drawn.num_inner if self._sites else self.layers[0].inner.num_cols
+
+    @property
+    def nodes(self) -> Tensor:
+        """The original ids of the nodes whose rows the model has at this point of the pass, int64."""
+        return self.whole.nodes if self.layers is None else self.layers[0].nodes[: self.num_rows]
+
+    @property
+    def degree(self) -> Tensor:
+        """The degrees of these nodes in the whole graph."""
+        return self.whole.degree if self.layers is None else self.layers[0].degree[: self.num_rows]
 
     def next_mask(self, p: float) -> Mask:
         """Return the masks of the next dropout: the k-th one of a forward pass has masks of its own."""

@@ -40,7 +40,7 @@ class Halo(nn.Module):
     def forward(self, graph: LocalGraph, x: Tensor, **options) -> Tensor:
         if self.edge_attr:
             options["edge_attr"] = graph.edge_attr
-        return self.conv((graph.halo(x), x), graph.edge_index, **options)
+        return self.conv(graph.pair(x), graph.edge_index, **options)
 
 
 def distribute(model: nn.Module) -> nn.Module:
@@ -93,7 +93,7 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
     if refusal := _refusal(conv):
         raise InputError(f"{type(conv).__name__} {refusal}: take another convolution, or `isthmus.nn`'s own")
     try:
-        return forward((edge_index.halo(x), x), edge_index.edge_index, *rest, **options)
+        return forward(edge_index.pair(x), edge_index.edge_index, *rest, **options)
     except (AttributeError, TypeError, ValueError) as error:
         if "tuple" not in str(error):
             raise

@@ -2,9 +2,10 @@
 
 from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.drawn import BothWays, Pattern
+from isthmus.shard.layer import Layer
 from isthmus.shard.needed_rows import NeededRows
 from isthmus.shard.norm import Norm
 from isthmus.shard.row_subset import RowSubset
 from isthmus.shard.shard import Nodes, Shard
 
-__all__ = ["BothWays", "DrawContext", "NeededRows", "Nodes", "Norm", "Pattern", "RowSubset", "Shard"]
+__all__ = ["BothWays", "DrawContext", "Layer", "NeededRows", "Nodes", "Norm", "Pattern", "RowSubset", "Shard"]

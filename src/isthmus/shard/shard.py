@@ -37,6 +37,9 @@ class Shard:
     Aggregations come in two halves, so that the inner half can run while halo rows are under way.
     """
 
+    alone = False
+    """Whether every row that it reads is here on every worker, so that nothing crosses."""
+
     def __init__(
         self,
         inner: Csr,
@@ -135,10 +138,11 @@ class Shard:
 
     @cached_property
     def full(self) -> Csr:
-        """Inner and halo edges in one pattern, n × (n + h); halo columns come after inner ones."""
-        cols = torch.cat([self.inner.indices, self.halo.indices + self.num_inner])
+        """Inner and halo edges in one pattern, n × (n + h); halo columns come after those of rows that are here."""
+        here = self.inner.num_cols
+        cols = torch.cat([self.inner.indices, self.halo.indices + here])
         indptr = self.inner.indptr + self.halo.indptr
-        return Csr(indptr, cols[self._full_order], self.num_inner + self.num_halo)
+        return Csr(indptr, cols[self._full_order], here + self.num_halo)
 
     @cached_property
     def edge_index(self) -> Tensor:
