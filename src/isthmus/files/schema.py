@@ -62,8 +62,10 @@ def _conform(value: Any, kind: Any, name: str, make: bool) -> Any:
     if is_dataclass(kind):
         return _dataclass(value, kind, name, make)
     if is_typeddict(kind):
-        hints = _hints(kind)
-        return {f: _conform(_item(value, f, name), hint, _path(name, f), make) for f, hint in hints.items()}
+        there = {
+            f: hint for f, hint in _hints(kind).items() if f in kind.__required_keys__ or _is_there(value, f, name)
+        }
+        return {f: _conform(_item(value, f, name), hint, _path(name, f), make) for f, hint in there.items()}
     if kind is dict or origin in (dict, Mapping):
         return _mapping(value, arguments[1] if arguments else Any, name, make)
     if kind in (list, tuple) or origin in (list, tuple, Sequence):

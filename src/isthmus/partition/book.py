@@ -14,6 +14,7 @@ from functools import cached_property
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,20 @@ from isthmus.errors import InputError
 from isthmus.files import check_seal, map_array, read_as, read_json, sha256, unreadable
 from isthmus.graph.check import most_classes
 from isthmus.graph.graph import SparseRows
-from isthmus.partition.check import NAMES, check_part
+from isthmus.partition.check import NAMES, OF_CUT, check_part
 from isthmus.partition.part import Part, PartInfo
 from isthmus.partition.quality import Quality
 
 FORMAT = "isthmus-parts"
 VERSION = 2
-CUTS = ("edge",)
-"""The ways to assign edges to parts. edge: to the owner of the edge's target."""
+CUTS = MappingProxyType(
+    {
+        "edge": "every edge with the owner of its target",
+        "cover": "like edge; a cut edge is summed at whichever end keeps the rows that are sent fewest",
+        "vertex": "edges anywhere; a node has a master and mirrors",
+    }
+)
+"""The ways to assign edges to parts."""
 HANDED_OUT = {f"{name}.npy" for name in ("x", "y", "train_mask", "val_mask", "test_mask", "degree", "nodes")}
 MAKE = "`isthmus partition SOURCE --parts N --out DIR` makes one"
 _AGAIN = "write the parts again with `isthmus partition`"
@@ -74,9 +81,10 @@ class Book:
 
     def _contradiction(self) -> str:
         """Return in which point the book contradicts itself; "" if it is consistent."""
-        counts = [n for p in self.parts for n in (p.inner, p.halo, p.inner_edges, p.halo_edges, p.boundary)]
+        names = ("inner", "halo", "inner_edges", "halo_edges", "mirror_edges", "boundary")
+        counts = [getattr(part, name) for part in self.parts for name in names]
         local = max(p.inner + p.halo for p in self.parts)  # ids inside a part have 32 bits, all others 64
-        if not self.nodes > 0 or min(counts) < 0 or sum(sum(counts[k::5]) for k in (2, 3)) != self.edges:
+        if not self.nodes > 0 or min(counts) < 0 or sum(p.edges for p in self.parts) != self.edges:
             return "how many nodes and edges there are"
         if local >= 2**31:
             return "how many nodes a part can have"
@@ -85,7 +93,9 @@ class Book:
         splits = (self.train, self.val, self.test)
         if any(len(s) != self.splits or min(s, default=-1) < 0 or max(s) > self.nodes for s in splits):
             return "its splits"
-        if any(set(p.files) != set(self.parts[0].files) for p in self.parts) or not set(self.parts[0].files) <= NAMES:
+        files = set(self.parts[0].files)
+        known = NAMES | {f"{name}.npy" for name in OF_CUT.get(self.cut, ())}
+        if any(set(p.files) != files for p in self.parts) or not files <= known:
             return "which files a part has"
         lists = [value for value in self.quality.values() if isinstance(value, list)]
         lists += [self.quality["splits"].get(name, []) for name in ("train", "val", "test")]

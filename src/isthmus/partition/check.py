@@ -13,6 +13,7 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.ranges import ascends, outlier
+from isthmus.partition.border import READ, SUMMED
 from isthmus.partition.part import PartInfo
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -22,6 +23,11 @@ NEEDED = (
     "nodes", "halo_nodes", "halo_ptr", "send_rows", "send_ptr", "degree", "halo_degree", "inner_indptr",
     "inner_indices", "halo_indptr", "halo_indices", "y", *MASKS,
 )  # fmt: skip
+OF_CUT = {
+    "cover": ("cover",),
+    "vertex": ("halo_legs", "send_legs", "mirror_indptr", "mirror_indices", "mirror_edge_attr"),
+}
+"""The arrays that only the parts of some cut have."""
 NAMES = {f"{name}.npy" for name in (*NEEDED, "halo_rows", "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids")}
 REAL = ("float16", "float32", "float64")
 
@@ -45,12 +51,16 @@ class Book(Protocol):
     def multilabel(self) -> bool: ...
     @property
     def num_parts(self) -> int: ...
+    @property
+    def cut(self) -> str: ...
     def array(self, index: int, name: str) -> np.ndarray: ...
 
 
 def check_part(book: Book, index: int, arrays: Mapping[str, np.ndarray], again: str) -> None:
     """Refuse a part whose arrays are not what the book says, or whose indices point outside of it."""
     complaint = _forms(book, index, arrays) or _structure(book, index, arrays) or _rows(book, arrays)
+    if book.cut == "vertex":
+        complaint = complaint or _legs(book, index, arrays)
     if complaint:
         name, how = complaint
         raise InputError(f"{book.folder / f'part-{index}' / name}.npy {how}: {again}")
@@ -77,6 +87,16 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         **{f"{side}_indptr": (("int64",), (n + 1,)) for side in edges},
         **{f"{side}_indices": (("int32",), (count,)) for side, count in edges.items()},
     }
+    if book.cut == "cover":
+        expected["cover"] = ("bool",), (h,)
+    if book.cut == "vertex":
+        edges["mirror"] = info.mirror_edges
+        expected |= {
+            "halo_legs": (("uint8",), (h,)),
+            "send_legs": (("uint8",), arrays["send_rows"].shape[:1] if "send_rows" in arrays else (0,)),
+            "mirror_indptr": (("int64",), (h + 1,)),
+            "mirror_indices": (("int32",), (info.mirror_edges,)),
+        }
     if "x_indptr" in arrays:
         expected |= {"x_indptr": (("int64",), (n + 1,)), "x_indices": (("int32",), (nnz,)), "x_data": (REAL, (nnz,))}
     else:
@@ -100,10 +120,12 @@ def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str
     for name, kinds in (("node_type", "iu"), ("ids", "iuU")):
         if name in arrays and (arrays[name].shape != (n,) or arrays[name].dtype.kind not in kinds):
             return name, f"does not have a value for each of {n:,} nodes"
-    found = [arrays.get(name) for name in ATTRIBUTES]
-    if (found[0] is None) != (found[1] is None):
-        return ATTRIBUTES[found[0] is not None], "is missing"
-    for name, attributes, count in zip(ATTRIBUTES, found, edges.values(), strict=True):
+    names = [f"{side}_edge_attr" for side in edges]
+    found = [arrays.get(name) for name in names]
+    missing = [name for name, attributes in zip(names, found, strict=True) if attributes is None]
+    if 0 < len(missing) < len(names):
+        return missing[0], "is missing"
+    for name, attributes, count in zip(names, found, edges.values(), strict=True):
         if attributes is None:
             continue
         if attributes.ndim not in (1, 2) or len(attributes) != count or str(attributes.dtype) not in REAL:
@@ -123,6 +145,7 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         ("inner_indptr", info.inner_edges),
         ("halo_indptr", info.halo_edges),
         *((("x_indptr", arrays["x_indices"].size),) if "x_indptr" in arrays else ()),
+        *((("mirror_indptr", info.mirror_edges),) if book.cut == "vertex" else ()),
     ):
         if not ascends(arrays[name], end):
             return name, f"does not ascend from 0 to {end:,}"
@@ -133,10 +156,12 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         ("inner_indices", n),
         ("halo_indices", h),
         *((("x_indices", book.features),) if "x_indices" in arrays else ()),
+        *((("mirror_indices", n + h),) if book.cut == "vertex" else ()),
     ):
         if (place := outlier(arrays[name], limit)) is not None:
             return name, f"has {arrays[name][place]} in place {place:,}, but goes from 0 to {limit - 1:,}"
-    if not np.array_equal(np.diff(arrays["inner_indptr"]) + np.diff(arrays["halo_indptr"]), arrays["degree"]):
+    here = np.diff(arrays["inner_indptr"]) + np.diff(arrays["halo_indptr"])  # a vertex-cut has the others elsewhere
+    if (here > arrays["degree"]).any() or (book.cut != "vertex" and not np.array_equal(here, arrays["degree"])):
         return "degree", "is not the number of edges of each node"
     if outlier(arrays["halo_degree"], 2**62) is not None:
         return "halo_degree", "has a number below 0"
@@ -155,6 +180,23 @@ def _structure(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Comp
         for name, mine, back in (("send_ptr", sent, "halo_ptr"), ("halo_ptr", read, "send_ptr")):
             if mine[other] != int(theirs[back][index + 1]) - int(theirs[back][index]):
                 return name, f"has {mine[other]:,} rows for part {other}, whose {back} has another number"
+    return None
+
+
+def _legs(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
+    """Check that the legs of mirrors are those of their edges, and that owners know them."""
+    info, n = book.parts[index], book.parts[index].inner
+    legs = np.zeros(n + info.halo, np.uint8)
+    legs[arrays["halo_indices"] + np.int32(n)] = READ
+    legs[arrays["mirror_indices"]] = READ
+    legs[n:][np.diff(arrays["mirror_indptr"]) > 0] |= SUMMED
+    if not np.array_equal(legs[n:], arrays["halo_legs"]) or not legs[n:].all():
+        return "halo_legs", "does not say which mirrors are read and which are summed"
+    for other in range(book.num_parts):
+        group = slice(*book.array(other, "halo_ptr.npy")[index : index + 2])
+        mine = slice(*arrays["send_ptr"][other : other + 2])
+        if not np.array_equal(book.array(other, "halo_legs.npy")[group], arrays["send_legs"][mine]):
+            return "send_legs", f"is not the halo_legs of part {other}"
     return None
 
 

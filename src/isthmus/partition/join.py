@@ -34,6 +34,7 @@ def join(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) 
         halo_rows=halo.rows,
         send_rows=np.concatenate(sent),
         send_ptr=np.cumsum([0, *(len(rows) for rows in sent)]),
+        cover=None,  # another halo, whose cover has to be found anew
         **({} if len(parts) == 1 else {**_inner_rows(parts), **_edges(parts, halo.columns)}),
     )
 

@@ -15,6 +15,9 @@ class PartitionOptions:
     """The options that say how a graph is cut, ordered and written. None: the method's default."""
 
     method: str = "metis"
+    cut: str = "edge"
+    """Where edges live: "edge", with the owner of their target; "cover", at either end, so that the fewest rows are
+    sent; "vertex", anywhere."""
     objective: str | None = None
     """The quantity that METIS minimises: "cut" or "vol"."""
     balance: tuple[str, ...] | None = None

@@ -19,8 +19,13 @@ class PartInfo:
     halo: int
     inner_edges: int
     halo_edges: int
-    boundary: int  # inner nodes that another part reads
+    boundary: int  # inner nodes that another part mirrors
     files: Mapping[str, FileEntry]
+    mirror_edges: int = 0  # whose target is a mirror, in a vertex-cut
+
+    @property
+    def edges(self) -> int:
+        return self.inner_edges + self.halo_edges + self.mirror_edges
 
     @property
     def bytes(self) -> int:
@@ -31,6 +36,7 @@ class PartInfo:
 class Part:
     """One part, memory-mapped: n inner nodes, h halo nodes, P parts, S splits. Local ids number inner nodes from 0.
 
+    Under a vertex-cut the inner nodes are the masters, the halo nodes all mirrors, and edges may end in mirrors.
     A join of several parts (`partition.join`), for a worker that trains them all, has P workers instead of parts.
     """
 
@@ -55,4 +61,10 @@ class Part:
     inner_edge_attr: np.ndarray | None = None
     halo_edge_attr: np.ndarray | None = None
     node_type: np.ndarray | None = None
+    cover: np.ndarray | None = None  # bool [h], cover cut: scattered; the edges of the other halo nodes are lent
+    halo_legs: np.ndarray | None = None  # uint8 [h], vertex-cut: 1 read here (scatter), 2 summed here (gather), 3 both
+    send_legs: np.ndarray | None = None  # uint8 [s]: the same of the mirrors of send_rows
+    mirror_indptr: np.ndarray | None = None  # int64 [h+1], vertex-cut: edges into mirrors
+    mirror_indices: np.ndarray | None = None  # int32, local ids; from n on: mirrors
+    mirror_edge_attr: np.ndarray | None = None
     ids: np.ndarray | None = None  # [n] integers or words: the source's names of the inner nodes

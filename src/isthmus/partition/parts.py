@@ -1,61 +1,35 @@
-"""Write the parts of a graph to disk: relabelled, split into inner and halo, streamed so that memory stays bounded."""
+"""Write the parts of a graph to disk: relabelled, split by where edges end, streamed so that memory stays bounded."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from isthmus.files import sealed
 from isthmus.files.array_file import ArrayFile, FileEntry
 from isthmus.files.atomic import folder_at_once
 from isthmus.graph.csr import pack, sources, targets
 from isthmus.graph.graph import Graph, SparseRows
+from isthmus.kernels import Csr
 from isthmus.partition.adjacency import row_chunks, take_rows
 from isthmus.partition.book import FORMAT, VERSION, Book, is_parts_folder
+from isthmus.partition.border import Border, Layout, Relabelling, find_border, rows_of
+from isthmus.partition.cover import gathered_targets, halo_cover, lends
 from isthmus.partition.part import PartInfo
-from isthmus.partition.quality import quality
+from isthmus.partition.quality import Legs, quality
 
 CHUNK_BYTES = 64 << 20  # bytes of rows of x copied at a time
 
 
-@dataclass(frozen=True)
-class Relabelling:
-    """The new numbers of the nodes, called global ids: part k owns ``ranges[k]:ranges[k+1]``."""
-
-    old: np.ndarray  # int64 [N]: original id of every global id
-    ranges: np.ndarray  # int64 [P+1]
-    new: np.ndarray  # int32 [N]: global id of every original id
-
-    @staticmethod
-    def of(parts: list[np.ndarray]) -> Relabelling:
-        """Number the nodes part by part; ``parts`` are the original ids of each, in the order inside the part."""
-        old = np.concatenate(parts).astype(np.int64, copy=False)
-        new = np.full(len(old), -1, np.int32)
-        new[old] = np.arange(len(old), dtype=np.int32)
-        if (new < 0).any():
-            raise ValueError("parts must hold every node exactly once")
-        return Relabelling(old, np.concatenate([[0], np.cumsum([len(p) for p in parts])]), new)
-
-
-@dataclass(frozen=True)
-class Border:
-    """The nodes that part k reads from others: its halo, ascending in global id and hence grouped by owner."""
-
-    halo: np.ndarray  # int32 [h], global ids
-    ptr: np.ndarray  # int64 [P+1]: the halo rows owned by q are halo[ptr[q]:ptr[q+1]]
-    inner_edges: int
-    halo_edges: int
-
-
 def write_parts(
     graph: Graph,
-    labels: Relabelling,
+    layout: Layout | Relabelling,
     out: str | os.PathLike[str],
     *,
     method: str,
@@ -64,22 +38,29 @@ def write_parts(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Book:
     """Write the parts folder ``out`` (format: docs/partition.md), all or nothing, and open it."""
-    target = Path(out)
-    count = len(labels.ranges) - 1
+    layout = Layout(layout) if isinstance(layout, Relabelling) else layout
+    target, labels = Path(out), layout.labels
+    count = labels.num_parts
     report = progress or (lambda stage, done, total: None)
     with folder_at_once(target, replace=overwrite, ours=is_parts_folder, what="a parts folder") as folder:
         borders = []
         for k in range(count):
-            borders.append(find_border(graph, labels, k))
-            report("find halo", k + 1, count)
+            borders.append(find_border(graph, layout, k))
+            report("find mirrors", k + 1, count)
         parts, splits = [], []
+        legs = Legs.of(borders)
         for k in range(count):
             (folder / f"part-{k}").mkdir()
-            parts.append(_write_part(graph, labels, borders, k, folder / f"part-{k}"))
+            files = _write_part(graph, layout, borders, k, folder / f"part-{k}")
+            if layout.cut == "cover":
+                files |= _write_cover(borders, k, folder / f"part-{k}", legs)
             nodes = labels.old[labels.ranges[k] : labels.ranges[k + 1]]
+            border = borders[k]
+            boundary = len(np.unique(np.concatenate(_sent(borders, labels, k))))
+            edges = border.inner_edges, border.halo_edges
+            parts.append(PartInfo(len(nodes), len(border.halo), *edges, boundary, files, border.mirror_edges))
             splits.append({name: mask[nodes].sum(axis=0) for name, mask in _masks(graph).items()})
             report("write parts", k + 1, count)
-        sent = np.sum([np.diff(border.ptr) for border in borders], axis=0)
         book = Book(
             folder=folder,
             name=graph.name,
@@ -89,7 +70,7 @@ def write_parts(
             classes=graph.num_classes,
             multilabel=graph.multilabel,
             splits=graph.num_splits,
-            cut="edge",
+            cut=layout.cut,
             method=method,
             options=options,
             symmetric=graph.symmetric,
@@ -97,49 +78,35 @@ def write_parts(
             train=_counts(graph.train_mask),
             val=_counts(graph.val_mask),
             test=_counts(graph.test_mask),
-            quality=quality(parts, sent, {name: np.stack([s[name] for s in splits]) for name in splits[0]}),
+            quality=quality(parts, legs, {name: np.stack([s[name] for s in splits]) for name in splits[0]}),
             parts=tuple(parts),
         )
         _write_json(folder / "book.json", sealed({"format": FORMAT, "version": VERSION, **book.as_dict()}))
     return Book.read(target)
 
 
-def find_border(graph: Graph, labels: Relabelling, k: int) -> Border:
-    """Return the halo of part k, and how many of its edges are inner→inner and halo→inner."""
-    first, last = labels.ranges[k], labels.ranges[k + 1]
-    read = np.zeros(graph.num_nodes, bool)
-    total = outside_edges = 0
-    for _, _, columns, _ in _rows_of(graph, labels, k):
-        outside = columns[(columns < first) | (columns >= last)]
-        read[outside] = True
-        total += len(columns)
-        outside_edges += len(outside)
-    halo = np.flatnonzero(read).astype(np.int32)
-    return Border(halo, np.searchsorted(halo, labels.ranges).astype(np.int64), total - outside_edges, outside_edges)
+def _sent(borders: list[Border], labels: Relabelling, k: int) -> list[np.ndarray]:
+    """Return the local ids of part k that each other part mirrors."""
+    return [border.halo[border.ptr[k] : border.ptr[k + 1]] - labels.ranges[k] for border in borders]
 
 
-def _rows_of(graph: Graph, labels: Relabelling, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield part k in chunks: number of rows; of each edge, row, column (global id), position in the graph."""
+def _put(folder: Path, name: str, array: np.ndarray, dtype: Any) -> dict[str, FileEntry]:
+    file = ArrayFile(folder / f"{name}.npy", dtype, array.shape)
+    file.append(array)
+    return {f"{name}.npy": file.close()}
+
+
+def _write_part(graph: Graph, layout: Layout, borders: list[Border], k: int, folder: Path) -> dict[str, FileEntry]:
+    """Write all files of a part that every cut has, and the legs of the mirrors of a vertex-cut."""
+    labels, border = layout.labels, borders[k]
     nodes = labels.old[labels.ranges[k] : labels.ranges[k + 1]]
-    for chunk in row_chunks(graph.indptr[nodes + 1] - graph.indptr[nodes]):
-        lengths, positions = take_rows(graph.indptr, nodes[chunk])
-        rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        yield len(lengths), rows, labels.new[graph.indices[positions]], positions
-
-
-def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int, folder: Path) -> PartInfo:
-    first, last = int(labels.ranges[k]), int(labels.ranges[k + 1])
-    nodes, border = labels.old[first:last], borders[k]
     files: dict[str, FileEntry] = {}
 
     def put(name: str, array: np.ndarray, dtype: Any) -> None:
-        file = ArrayFile(folder / f"{name}.npy", dtype, array.shape)
-        file.append(array)
-        files[f"{name}.npy"] = file.close()
+        files.update(_put(folder, name, array, dtype))
 
     degree = np.diff(graph.indptr)
-    send = [b.halo[b.ptr[k] : b.ptr[k + 1]] - first for b in borders]
-    halo_nodes = labels.old[border.halo]
+    send, halo_nodes = _sent(borders, labels, k), labels.old[border.halo]
     put("nodes", nodes, np.int64)
     put("halo_nodes", halo_nodes, np.int64)
     put("halo_ptr", border.ptr, np.int64)
@@ -148,8 +115,11 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
     put("send_ptr", np.cumsum([0, *(len(rows) for rows in send)]), np.int64)
     put("degree", degree[nodes], np.int64)
     put("halo_degree", degree[halo_nodes], np.int64)
+    if layout.edge_part is not None:
+        put("halo_legs", border.legs, np.uint8)
+        put("send_legs", np.concatenate([b.legs[b.ptr[k] : b.ptr[k + 1]] for b in borders]), np.uint8)
     del degree, halo_nodes
-    files |= _write_edges(graph, labels, border, k, folder)
+    files |= _write_edges(graph, layout, border, k, folder)
     files |= _write_features(graph.x, nodes, folder)
     put("y", graph.y[nodes], np.uint8 if graph.multilabel else np.int64)
     for name, mask in _masks(graph).items():
@@ -157,48 +127,91 @@ def _write_part(graph: Graph, labels: Relabelling, borders: list[Border], k: int
     for name, of_node in (("node_type", graph.node_type), ("ids", graph.ids)):
         if of_node is not None:
             put(name, of_node[nodes], of_node.dtype)
-
-    boundary = np.zeros(last - first, bool)
-    for rows in send:
-        boundary[rows] = True
-    return PartInfo(
-        last - first, len(border.halo), border.inner_edges, border.halo_edges, int(np.count_nonzero(boundary)), files
-    )
+    return files
 
 
-def _write_edges(graph: Graph, labels: Relabelling, border: Border, k: int, folder: Path) -> dict[str, FileEntry]:
-    """Write both CSRs of part k, columns ascending in each row, and edge attributes in the same order."""
-    first, last = labels.ranges[k], labels.ranges[k + 1]
-    attributes = graph.edge_attr
-    files: dict[str, ArrayFile] = {}
-    for side, edges in (("inner", border.inner_edges), ("halo", border.halo_edges)):
-        files[f"{side}_indptr"] = ArrayFile(folder / f"{side}_indptr.npy", np.int64, (int(last - first) + 1,))
-        files[f"{side}_indices"] = ArrayFile(folder / f"{side}_indices.npy", np.int32, (edges,))
-        files[f"{side}_indptr"].append(np.zeros(1, np.int64))
+def _write_edges(graph: Graph, layout: Layout, border: Border, k: int, folder: Path) -> dict[str, FileEntry]:
+    """Write the CSRs of part k, columns ascending in each row, and edge attributes in the same order.
+
+    Edges into inner nodes are split by where they begin; those into mirrors, of a vertex-cut, are one CSR.
+    """
+    first, last = (int(end) for end in layout.labels.ranges[k : k + 2])
+    place = np.zeros(graph.num_nodes, np.int32)  # local id of every node that is here: mirrors after inner nodes
+    place[first:last] = np.arange(last - first, dtype=np.int32)
+    place[border.halo] = np.arange(last - first, last - first + len(border.halo), dtype=np.int32)
+    inner = _CsrFiles(folder, "inner", last - first, border.inner_edges, graph.edge_attr)
+    halo = _CsrFiles(folder, "halo", last - first, border.halo_edges, graph.edge_attr)
+    for _, count, rows, columns, positions in rows_of(graph, layout, layout.labels.old[first:last], k):
+        rows, columns, positions = _sorted(rows, place[columns], positions, graph.edge_attr is not None)
+        inside = columns < last - first
+        inner.append(count, rows[inside], columns[inside], positions[inside] if len(positions) else positions)
+        outside = columns[~inside] - np.int32(last - first)
+        halo.append(count, rows[~inside], outside, positions[~inside] if len(positions) else positions)
+    files = inner.close() | halo.close()
+    if layout.edge_part is not None:
+        mirror = _CsrFiles(folder, "mirror", len(border.halo), border.mirror_edges, graph.edge_attr)
+        for _, count, rows, columns, positions in rows_of(graph, layout, layout.labels.old[border.halo], k):
+            mirror.append(count, *_sorted(rows, place[columns], positions, graph.edge_attr is not None))
+        files |= mirror.close()
+    return files
+
+
+def _sorted(
+    rows: np.ndarray, columns: np.ndarray, positions: np.ndarray, keep: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return edges sorted by row and column, and with ``keep`` their positions in that order (else none)."""
+    keys = pack(columns, rows)
+    if keep:
+        order = np.argsort(keys)
+        keys, positions = keys[order], positions[order]
+    else:
+        keys.sort()
+        positions = positions[:0]
+    return targets(keys), sources(keys), positions
+
+
+class _CsrFiles:
+    """The files of a CSR that is written row by row, and of the attributes of its edges."""
+
+    def __init__(self, folder: Path, side: str, rows: int, edges: int, attributes: np.ndarray | None):
+        self.attributes, self.done = attributes, 0
+        self.files = {
+            f"{side}_indptr": ArrayFile(folder / f"{side}_indptr.npy", np.int64, (rows + 1,)),
+            f"{side}_indices": ArrayFile(folder / f"{side}_indices.npy", np.int32, (edges,)),
+        }
         if attributes is not None:
-            shape = (edges, *attributes.shape[1:])
-            files[f"{side}_edge_attr"] = ArrayFile(folder / f"{side}_edge_attr.npy", attributes.dtype, shape)
-    place = np.zeros(graph.num_nodes, np.int32)  # position of a halo node in the halo list
-    place[border.halo] = np.arange(len(border.halo), dtype=np.int32)
-    done = {"inner": 0, "halo": 0}
-    for count, rows, columns, positions in _rows_of(graph, labels, k):
-        keys = pack(columns, rows)
-        if attributes is None:
-            keys.sort()
-        else:
-            order = np.argsort(keys)
-            keys, positions = keys[order], positions[order]
-        rows, columns = targets(keys), sources(keys)
-        inside = (columns >= first) & (columns < last)
-        for side, chosen in (("inner", inside), ("halo", ~inside)):
-            local = columns[chosen]
-            ends = done[side] + np.cumsum(np.bincount(rows[chosen], minlength=count))
-            done[side] = int(ends[-1])
-            files[f"{side}_indptr"].append(ends)
-            files[f"{side}_indices"].append(local - np.int32(first) if side == "inner" else place[local])
-            if attributes is not None:
-                files[f"{side}_edge_attr"].append(attributes[positions[chosen]])
-    return {f"{name}.npy": file.close() for name, file in files.items()}
+            shape, name = (edges, *attributes.shape[1:]), f"{side}_edge_attr"
+            self.files[name] = ArrayFile(folder / f"{name}.npy", attributes.dtype, shape)
+        self.ends, self.columns, *self.values = self.files.values()
+        self.ends.append(np.zeros(1, np.int64))
+
+    def append(self, count: int, rows: np.ndarray, columns: np.ndarray, positions: np.ndarray) -> None:
+        """Append ``count`` rows with these edges, in order; ``positions`` are those of the edges in the graph."""
+        if count == 0:
+            return
+        ends = self.done + np.cumsum(np.bincount(rows, minlength=count))
+        self.done = int(ends[-1])
+        self.ends.append(ends)
+        self.columns.append(columns)
+        if self.attributes is not None:
+            self.values[0].append(self.attributes[positions])
+
+    def close(self) -> dict[str, FileEntry]:
+        return {f"{name}.npy": file.close() for name, file in self.files.items()}
+
+
+def _write_cover(borders: list[Border], k: int, folder: Path, legs: Legs) -> dict[str, FileEntry]:
+    """Write which halo nodes of part k are covered; count in ``legs`` the rows and the lent edges of both legs."""
+    indptr, indices = (np.load(folder / f"halo_{name}.npy", mmap_mode="c") for name in ("indptr", "indices"))
+    halo = Csr(torch.from_numpy(indptr), torch.from_numpy(indices), len(borders[k].halo))
+    loads = torch.tensor([border.inner_edges + border.halo_edges for border in borders])
+    ptr = borders[k].ptr.tolist()
+    covered = halo_cover(halo, ptr, lends(loads, k))
+    scattered, owner = covered.numpy(), np.repeat(np.arange(len(borders)), np.diff(ptr))
+    legs.scatter[:, k] = np.bincount(owner[scattered], minlength=len(borders))
+    legs.gather[:, k] = [len(rows) for rows in gathered_targets(halo, ptr, covered)]
+    legs.lent[:, k] = np.bincount(owner[indices[~scattered[indices]]], minlength=len(borders))
+    return _put(folder, "cover", scattered, bool)
 
 
 def _write_features(x: np.ndarray | SparseRows, nodes: np.ndarray, folder: Path) -> dict[str, FileEntry]:

@@ -14,10 +14,11 @@ from isthmus.files.atomic import check_target
 from isthmus.graph.graph import Graph
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import Book, is_parts_folder
+from isthmus.partition.border import Layout, Relabelling
 from isthmus.partition.methods import CutOptions, assign, find
 from isthmus.partition.options import PartitionOptions, shows_options
 from isthmus.partition.order import check_order, locality_order
-from isthmus.partition.parts import Relabelling, write_parts
+from isthmus.partition.parts import write_parts
 
 Progress = Callable[[str, int, int], None]
 METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in METIS
@@ -39,6 +40,8 @@ def partition(
     ``progress(stage, done, total)`` is called during the work.
     """
     asked = PartitionOptions(method, **options)
+    if asked.cut not in ("edge", "cover"):
+        raise InputError(f"unknown cut '{asked.cut}': choose one of edge, cover")
     heeded = find(method).takes
     given = {name: getattr(asked, name) for name in ("balance", "objective", "tolerance", "passes")}
     given = {name: value for name, value in given.items() if value is not None}
@@ -59,8 +62,8 @@ def partition(
     inside = {"order": order, "block_nodes": asked.block_nodes, "seed": asked.seed}
     members = order_parts(graph, assignment, parts, progress=report, **inside)  # type: ignore[arg-type]
     recorded = {name: getattr(cut, name) for name in heeded} | inside
-    labels = Relabelling.of(members)
-    return write_parts(graph, labels, out, method=method, options=recorded, overwrite=asked.overwrite, progress=report)
+    layout = Layout(Relabelling.of(members), asked.cut)
+    return write_parts(graph, layout, out, method=method, options=recorded, overwrite=asked.overwrite, progress=report)
 
 
 def order_parts(

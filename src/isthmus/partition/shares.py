@@ -17,7 +17,7 @@ def shares(book: Book, workers: int) -> list[range]:
             f"{book.folder} has {book.num_parts} parts but {workers} workers: "
             f"use --workers {book.num_parts} or fewer, or partition again with --parts {workers}"
         )
-    loads = [part.inner_edges + part.halo_edges for part in book.parts]
+    loads = [part.edges for part in book.parts]
     enough, too_little = sum(loads), max(loads) - 1
     while enough - too_little > 1:
         limit = (enough + too_little) // 2
