@@ -234,7 +234,7 @@ def test_steps_need_a_model(tmp_path):
     with isthmus.Worker(cut(community_graph(), 1, "random", tmp_path)) as worker:
         with pytest.raises(InputError, match=r"call worker\.prepare\(model, optimizer\) first"):
             worker.step(torch.zeros(()))
-        model = nn.Sequential(nn.Linear(10, 4), nn.BatchNorm1d(4))
+        model = nn.Sequential(nn.Linear(10, 4), nn.InstanceNorm1d(4, track_running_stats=True))
         with pytest.raises(InputError, match="normalises over all nodes"):
             worker.prepare(model, torch.optim.SGD(model.parameters()))
 

@@ -35,6 +35,15 @@ class Functional(Usual):
     def thin(self, graph, x):
         return nn.functional.dropout(x, 0.5, self.training)
 
+class Alpha(Usual):
+    def __init__(self, features, classes, dropout):
+        super().__init__(features, classes, dropout)
+        self.drop = nn.AlphaDropout(0.5)
+
+class Noisy(Functional):
+    def thin(self, graph, x):
+        return x * (torch.rand_like(x) > 0.5) if self.training else x
+
 class ByNode(Functional):
     def thin(self, graph, x):
         return graph.dropout(x, 0.5 if self.training else 0.0)
@@ -65,20 +74,18 @@ def verify(monkeypatch, capsys, tmp_path):
     sys.modules.pop("dropping", None)
 
 
-@pytest.mark.parametrize(
-    ("model", "by"), [("Usual", "drop (Dropout, 0.5)"), ("Functional", "torch.nn.functional.dropout or the like")]
-)
+@pytest.mark.parametrize(("model", "by"), [("Alpha", "drop (AlphaDropout, 0.5)"), ("Noisy", "torch.rand or the like")])
 def test_random_numbers_of_its_own(verify, model, by):
     status, _, said = verify("--model", f"dropping:{model}")
     assert status == 1, said
     assert said.splitlines()[0].startswith("not equal")
     assert f"its own random numbers ({by}), different ones on each worker" in said
-    assert "take graph.dropout(x, p)" in said
+    assert "take torch.nn.functional.dropout or graph.dropout(x, p)" in said
 
 
-def test_without_them(verify):
-    assert verify("--model", "dropping:Usual", "--dropout", "0")[0] == 0
-    status, told, _ = verify("--model", "dropping:ByNode", "--json")
+@pytest.mark.parametrize("model", ["Usual", "Functional", "ByNode"])
+def test_dropout_draws_by_node(verify, model):
+    status, told, _ = verify("--model", f"dropping:{model}", "--json")
     assert (status, json.loads(told)["drawn_by"]) == (0, None)
 
 

@@ -20,7 +20,7 @@ from isthmus.engine import TrainConfig, checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.drift import OFTEN, check_alike
-from isthmus.engine.notes import ignored_weights
+from isthmus.engine.notes import ignored_weights, shared_norms
 from isthmus.engine.prepare import Views
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
@@ -129,7 +129,9 @@ class Worker:
 
         A model is called as ``model(graph, x)``, or as ``model(x, graph)`` if it is one of PyG's ``(x, edge_index)``.
         """
-        distribute(model)
+        distribute(model, self.graph)
+        if self.rank == 0 and (shared := shared_norms(model, self.size)):
+            note(shared)
         tensors = [*model.parameters(), *model.buffers()]
         check_shapes(self.transport, model)
         for tensor in tensors:

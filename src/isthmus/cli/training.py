@@ -139,9 +139,9 @@ def verify(
     verdict = "[green]equal[/]: none is" if result["equal"] else "[red]not equal[/]: some are"
     err.print(f"{verdict} above {result['limit']:g} (relative to values above one)", soft_wrap=True)
     if not result["equal"] and result["drawn_by"] is not None:
-        by = ", ".join(result["drawn_by"]) or "torch.nn.functional.dropout or the like"
+        by = ", ".join(result["drawn_by"]) or "torch.rand or the like"
         why = f"the model drew its own random numbers ({by}), different ones on each worker: that alone makes it differ"
-        remedy = "take graph.dropout(x, p), which draws by node, or verify without dropout (--dropout 0 if it has that)"
+        remedy = "take torch.nn.functional.dropout or graph.dropout(x, p), which draw by node here"
         err.print(f"{escape(why)}; {escape(remedy)}", soft_wrap=True, highlight=False)
     if not result["equal"]:
         raise typer.Exit(1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from isthmus.local import LocalGraph
+from isthmus.nn import norms_of
 from isthmus.partition import Book
 
 
@@ -14,3 +17,13 @@ def ignored_weights(book: Book, graph: LocalGraph, model: str) -> str | None:
         f"{book.name} has edge weights or attributes, and {model} does not read them: every edge counts the same; a "
         "model of your own can, by graph.edge_attr (docs/models.md)"
     )
+
+
+def shared_norms(model: nn.Module, workers: int) -> str | None:
+    """Return a note about the norms of a model that see the rows of all workers; None if it has none."""
+    norms = list(norms_of(model)) if workers > 1 else []
+    if not norms:
+        return None
+    kinds = " and ".join(dict.fromkeys(type(norm).__name__ for _, norm in norms))
+    names = ", ".join(name or "the model" for name, _ in norms[:3]) + (", …" if len(norms) > 3 else "")
+    return f"{names} ({kinds}): statistics are those of the rows of all {workers} workers"

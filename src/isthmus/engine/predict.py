@@ -44,7 +44,7 @@ from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 from isthmus.files.atomic import check_free, files_at_once
 from isthmus.local import Policy
-from isthmus.nn.models import Model
+from isthmus.nn import Model, distribute
 from isthmus.partition import Book, shares
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
@@ -122,7 +122,7 @@ def predict(
     trained.check(book)
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
-    net = trained.model(book, model, asked.model, asked.trust)
+    net = distribute(trained.model(book, model, asked.model, asked.trust))
     check_weights(transport, net)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     dense = not isinstance(net, Model)

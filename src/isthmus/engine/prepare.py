@@ -15,8 +15,7 @@ from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
-from isthmus.nn import Model
-from isthmus.nn.compiled import check_not_compiled
+from isthmus.nn import Model, distribute
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
 from isthmus.shard.load import as_tensor
@@ -108,7 +107,7 @@ def prepare(
     """Build views, model and optimizer; all workers call it together. ``model`` replaces the one of the config."""
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
-    check_not_compiled(model)
+    distribute(model)
     # A user's own model may not support sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)

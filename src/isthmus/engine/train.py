@@ -20,7 +20,7 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
-from isthmus.engine.notes import ignored_weights
+from isthmus.engine.notes import ignored_weights, shared_norms
 from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.record import (
     KINDS,
@@ -131,6 +131,8 @@ class _TrainingRun:
             self.restore()
         if self.record.folder is not None:
             check_folder(self.record.folder, resume)
+        if self.transport.rank == 0 and (shared := shared_norms(self.model, self.transport.size)):
+            self.note(shared)
         if not resume:
             self.save()  # before config.json: if that exists, there is a checkpoint to resume from
         self.record.begin(

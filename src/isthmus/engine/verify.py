@@ -51,13 +51,13 @@ def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy 
 
 
 def dropouts(model: nn.Module) -> list[str]:
-    """Return the names of the modules that drop by torch's generator: torch's own, and convolutions of PyG."""
-    found = []
-    for name, module in model.named_modules():
-        share = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", 0.0)
-        if isinstance(share, float) and share > 0:
-            found.append(f"{name} ({type(module).__name__}, {share:g})" if name else type(module).__name__)
-    return found
+    """Return the names of the modules that drop by torch's generator; `nn.Dropout` does not (`nn.node_dropout`)."""
+    by_generator = (
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, _DropoutNd) and not isinstance(module, nn.Dropout) and module.p > 0
+    )
+    return [f"{name} ({type(module).__name__}, {module.p:g})" for name, module in by_generator]
 
 
 def _difference(one: Tensor, other: Tensor) -> float:

@@ -13,6 +13,7 @@ from isthmus.comm import Transport
 from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.local import exchange
+from isthmus.local.all_nodes import AllNodes
 from isthmus.local.attention import attend
 from isthmus.local.checks import check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
@@ -29,12 +30,13 @@ Rows = Tensor | SparseMatrix
 Same = TypeVar("Same", Tensor, SparseMatrix, Tensor | SparseMatrix)
 
 
-class LocalGraph:
+class LocalGraph(AllNodes):
     """One worker's part of the graph: its inner nodes, the halo nodes they read, and the links to the owners.
 
-    A model calls `aggregate`, `propagate` or `halo`; the k-th such call of a forward pass is site k. Custom models may
-    also read ``nodes`` (original ids), ``degree``, ``edge_index`` and ``edge_attr``. While a model trains, the policy
-    may draw another graph for each step: read `edge_index` anew in every forward pass.
+    A model calls `aggregate`, `propagate` or `halo`; the k-th such call of a forward pass is site k. `AllNodes` has the
+    questions about all workers' rows together: `sum`, `mean`, `max`. Custom models may also read ``nodes`` (original
+    ids), ``degree``, ``edge_index`` and ``edge_attr``. While a model trains, the policy may draw another graph for each
+    step: read `edge_index` anew in every forward pass.
 
     Shapes: n inner nodes, h halo nodes, F features. The engine drives ``runtime``.
     """

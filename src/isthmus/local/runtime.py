@@ -82,6 +82,7 @@ class Runtime:
         a mini-batch, whose k-th one site k reads.
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
+        self._sums = 0
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
         self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
@@ -121,6 +122,12 @@ class Runtime:
     def degree(self) -> Tensor:
         """The degrees of these nodes in the whole graph."""
         return self.whole.degree if self.layers is None else self.layers[0].degree[: self.num_rows]
+
+    def next_sum(self) -> int:
+        """Return the number of the next sum over the rows of all workers (`local.all_nodes`)."""
+        check_forward()
+        self._sums += 1
+        return self._sums - 1
 
     def next_mask(self, p: float) -> Mask:
         """Return the masks of the next dropout: the k-th one of a forward pass has masks of its own."""

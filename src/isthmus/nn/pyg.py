@@ -16,12 +16,14 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
+from isthmus.nn.calling import Calling
 from isthmus.nn.compiled import check_not_compiled
+from isthmus.nn.norms import share_norms
+from isthmus.nn.scope import is_pygs
 
 NO_PAIRS = "takes no pair of rows (sources, targets)"
 
@@ -43,48 +45,48 @@ class Halo(nn.Module):
         return self.conv(graph.pair(x), graph.edge_index, **options)
 
 
-def distribute(model: nn.Module) -> nn.Module:
+def distribute(model: nn.Module, graph: LocalGraph | None = None) -> nn.Module:
     """Let a model also take a `LocalGraph` where it takes an ``edge_index``, ``model(x, graph)``; return the model.
 
-    Its weights and their names stay as they are. If its first argument is called x, as is usual in PyG, it can be
-    called as ``model(graph, x)`` too, as the engine does. Layers that normalise over all nodes are refused, since a
-    worker has only some of them; so are convolutions that cannot read halo rows, when they are given a `LocalGraph`.
+    Its weights and their names stay as they are. It can be called as ``model(graph, x)`` too, as the engine does
+    (`nn.calling`). Norms over all nodes see the rows of all workers (`nn.norms`), and dropout draws by node
+    (`nn.node_dropout`). Convolutions that cannot read halo rows are refused when they are given a `LocalGraph`.
+    ``graph`` is the one that methods besides ``forward`` mean.
     """
     check_not_compiled(model)
-    _check_norms(model)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise InputError("the model has layers of unknown width: give the number of features instead of -1")
+    if isinstance(model.forward, Calling):
+        model.forward.scope.graph = graph or model.forward.scope.graph
+        return model
     convs = [conv for conv in _bare_convs(model) if not isinstance(conv.forward, partial)]
+    calling = Calling.of(model, graph, whole=model not in convs)
+    share_norms(model, calling.scope)
     for conv in convs:
         conv.forward = partial(_gcn if _is_plain_gcn(conv) else _bipartite, conv, conv.forward)
-    if convs and model not in convs and next(iter(inspect.signature(model.forward).parameters), None) == "x":
-        model.forward = partial(_either_order, model.forward)
+    if model not in convs:
+        model.forward = calling
     return model
 
 
 def _bare_convs(model: nn.Module) -> Iterator[nn.Module]:
     """Yield PyG's convolutions except those inside a `Halo`."""
-    if _is_pygs(model, "conv"):
+    if is_pygs(model, "conv"):
         yield model
     elif not isinstance(model, Halo):
         for child in model.children():
             yield from _bare_convs(child)
 
 
-def _is_pygs(module: nn.Module, room: str) -> bool:
-    """Return whether a module's class comes from torch_geometric.nn.ROOM, without importing PyG."""
-    return any(_is_from_pyg(cls, room) for cls in type(module).__mro__)
-
-
-def _is_from_pyg(cls: type, room: str) -> bool:
-    return cls.__module__.startswith(f"torch_geometric.nn.{room}")
-
-
 def _is_plain_gcn(conv: nn.Module) -> bool:
     """Return whether this is PyG's own GCNConv, or a subclass that computes the same."""
     steps = ("forward", "message", "message_and_aggregate", "aggregate", "update")
-    base = next((cls for cls in type(conv).__mro__ if cls.__name__ == "GCNConv" and _is_from_pyg(cls, "conv")), None)
+    base = next((cls for cls in type(conv).__mro__ if cls.__name__ == "GCNConv" and _is_pygs_conv(cls)), None)
     return base is not None and all(getattr(type(conv), step) is getattr(base, step) for step in steps)
+
+
+def _is_pygs_conv(cls: type) -> bool:
+    return cls.__module__.startswith("torch_geometric.nn.conv")
 
 
 def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *rest: Any, **options: Any) -> Tensor:
@@ -120,22 +122,3 @@ def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: 
     if edge_weight is not None or not usual or conv.flow != "source_to_target":
         raise InputError("a distributed GCNConv has self loops, its usual norm and no edge weights: take GraphConv")
     return edge_index.propagate(x, conv.lin.weight, "gcn", bias=conv.bias)
-
-
-def _either_order(forward: Callable, *rows_and_graph: Any, **options: Any) -> Tensor:
-    if len(rows_and_graph) > 1 and isinstance(rows_and_graph[0], LocalGraph):
-        graph, x, *rest = rows_and_graph
-        return forward(x, graph, *rest, **options)
-    return forward(*rows_and_graph, **options)
-
-
-def _check_norms(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        of_rows = type(module).__name__ == "MessageNorm" or getattr(module, "mode", "") == "node"
-        if isinstance(module, _BatchNorm | nn.modules.instancenorm._InstanceNorm) or (
-            _is_pygs(module, "norm") and not of_rows
-        ):
-            raise InputError(
-                f"{name} ({type(module).__name__}) normalises over all nodes, of which a worker has only some: "
-                "take torch.nn.LayerNorm, which normalises each node by itself"
-            )
