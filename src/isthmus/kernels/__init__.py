@@ -1,11 +1,21 @@
 """The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
 from isthmus.kernels.cover import vertex_cover
-from isthmus.kernels.csr import Csr, Scores, Weights
+from isthmus.kernels.csr import Csr, Scores, Spans, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
 from isthmus.kernels.memory import Memory
+from isthmus.kernels.neighbours import (
+    Drawn,
+    draw_by_weight,
+    draw_labor,
+    draw_uniform,
+    gather_ids,
+    number_nodes,
+    row_spans,
+    sort_rows,
+)
 from isthmus.kernels.ops import (
     DTYPES,
     aggregate,
@@ -26,8 +36,10 @@ from isthmus.kernels.sparse import SparseMatrix
 __all__ = [
     "DTYPES",
     "Csr",
+    "Drawn",
     "Memory",
     "Scores",
+    "Spans",
     "SparseMatrix",
     "WaterFilling",
     "Weights",
@@ -36,23 +48,30 @@ __all__ = [
     "attention_grad",
     "bf16_is_fast",
     "both_positive",
+    "draw_by_weight",
     "draw_edges",
+    "draw_labor",
     "draw_rows",
+    "draw_uniform",
     "draw_weighted",
     "dropout",
     "dropout_stored",
     "edge_probability",
     "fill_levels",
     "floored",
+    "gather_ids",
     "gather_rows",
     "inclusion",
     "kept_positive",
+    "number_nodes",
     "pack_rows",
     "packed_width",
     "product_bf16",
+    "row_spans",
     "scatter_add_rows",
     "select_edges",
     "select_rows",
+    "sort_rows",
     "stream",
     "sum_dtype",
     "transpose",

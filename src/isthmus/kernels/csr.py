@@ -80,3 +80,11 @@ class Scores(NamedTuple):
     target: Tensor  # [rows, H]
     source: Tensor  # [cols, H]
     slope: float  # of leaky below zero
+
+
+class Spans(NamedTuple):
+    """Rows to draw from: the edges ``begin[i]`` … ``begin[i] + degree[i] - 1``, and the id that keys row i's draws."""
+
+    begin: Tensor  # int64 [m]
+    degree: Tensor  # int64 [m]
+    ids: Tensor  # int64 [m]

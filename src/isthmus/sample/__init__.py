@@ -1,21 +1,30 @@
 """Samplers: each draws the graph that a step trains on from the whole one."""
 
+from isthmus.sample.blocks import Blocks, Expansion, Layer, Numbering
 from isthmus.sample.boundary import Boundary
 from isthmus.sample.last_layer import FEW_NEEDED, LastLayer
+from isthmus.sample.neighbour_sampler import NeighbourSampler
 from isthmus.sample.neighbours import Neighbours
 from isthmus.sample.optimal_boundary import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
 from isthmus.sample.row_norms import RowNorms
 from isthmus.sample.schedule import Sampler, Schedule
+from isthmus.sample.structure import Structure
 
 __all__ = [
     "FEW_NEEDED",
+    "Blocks",
     "Boundary",
+    "Expansion",
     "LastLayer",
+    "Layer",
+    "NeighbourSampler",
     "Neighbours",
+    "Numbering",
     "OptimalBoundary",
     "RandomEdges",
     "RowNorms",
     "Sampler",
     "Schedule",
+    "Structure",
 ]

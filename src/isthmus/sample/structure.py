@@ -1,0 +1,216 @@
+"""The neighbours that mini-batches are drawn from: whose they are, in an order that no partition changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.errors import InputError
+from isthmus.graph.graph import Graph
+from isthmus.kernels import Csr, Spans
+from isthmus.partition.book import Book
+from isthmus.partition.part import Part
+from isthmus.shard.load import as_tensor
+
+DIRECTIONS = ("in", "out", "both")
+"""Whose neighbours: sources of a node's in-edges, targets of its out-edges, or both, each neighbour once."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The neighbours of some nodes. Row r lists those of one node, ascending by original id, as local numbers.
+
+    Rows are the nodes with book ids ``first`` … ``first + rows - 1`` (of a graph without parts: with these ids); their
+    local numbers are 0 … rows - 1, and other nodes that they name have the numbers after them.
+    """
+
+    pattern: Csr  # rows × columns
+    original: Tensor | None = None  # int64 [columns], original ids; None: local numbers are original ids
+    first: int = 0
+    outside: Tensor | None = None  # int64 [columns - rows], book ids of the columns that are no rows
+    weight: Tensor | None = None  # float32 [edges]
+    edge_ids: Tensor | None = None  # int64 [edges], the numbers of the edges in the source; None: their places here
+
+    @staticmethod
+    def of_graph(graph: Graph, direction: str = "in", *, weighted: bool = False) -> Structure:
+        """Return the structure of a whole graph in memory; ``weighted``: draws heed its edge weights."""
+        _fits(graph.num_nodes, graph.name)
+        pattern = Csr(as_tensor(graph.indptr), as_tensor(graph.indices).to(torch.int32), graph.num_nodes)
+        weight = _weights(graph.edge_attr, graph.name) if weighted else None
+        return Structure(pattern, weight=weight).turned("in" if graph.symmetric and not weighted else direction)
+
+    @staticmethod
+    def of_edges(edge_index: Tensor, num_nodes: int, direction: str = "in", weight: Tensor | None = None) -> Structure:
+        """Return the structure of an edge list in PyG's form, int64 [2, E]; its self loops and parallel edges stay."""
+        _fits(max(num_nodes, edge_index.shape[1]), "edge_index")
+        source, target = edge_index if direction != "out" else edge_index.flip(0)
+        one_each = Csr(torch.arange(len(target) + 1), target.to(torch.int32), num_nodes)
+        by_target, order = kernels.transpose(one_each)
+        pattern, place = kernels.sort_rows(
+            Csr(by_target.indptr, source[order].to(torch.int32), num_nodes), None, order=True
+        )
+        order = order[place]
+        weight = None if weight is None else _weights(weight[order], "edge_index")
+        found = Structure(pattern, weight=weight, edge_ids=order)
+        return found.turned("both") if direction == "both" else found
+
+    @staticmethod
+    def of_book(book: Book, parts: range | None = None, *, weighted: bool = False) -> Structure:
+        """Return the in-edges of the nodes of some parts (default: all), which lie one after another.
+
+        With all parts, local numbers are book ids.
+        """
+        parts = range(book.num_parts) if parts is None else parts
+        if parts.step != 1 or not 0 <= parts.start < parts.stop <= book.num_parts:
+            raise InputError(f"{book.folder} has {book.num_parts} parts, not {parts}: give some that follow each other")
+        first, last = book.ranges[parts.start], book.ranges[parts.stop]
+        pieces = [book.part(k) for k in parts]
+        halo = [_halo_ids(part, book.ranges) for part in pieces]
+        beyond = [ids[(ids < first) | (ids >= last)] for ids in halo]
+        outside = np.unique(np.concatenate([np.empty(0, np.int64), *beyond]))
+        names = _names(pieces, halo, outside)
+        _fits(len(names), str(book.folder))
+        rows = [_rows_of(part, book.ranges[part.index] - first, _local(ids, first, last, outside), weighted)
+                for part, ids in zip(pieces, halo, strict=True)]  # fmt: skip
+        counts = torch.cat([own.diff() for own, _, _ in rows])
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        pattern, order = kernels.sort_rows(
+            Csr(indptr, torch.cat([own for _, own, _ in rows]), len(names)), names, order=weighted
+        )
+        weight = torch.cat([own for _, _, own in rows])[order] if weighted else None
+        return Structure(pattern, names, first, torch.from_numpy(outside), weight)
+
+    @property
+    def num_rows(self) -> int:
+        return self.pattern.num_rows
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """The book ids of all columns, int64 [columns]."""
+        own = torch.arange(self.first, self.first + self.num_rows)
+        return own if self.outside is None else torch.cat([own, self.outside])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether local numbers are book ids."""
+        return self.first == 0 and self.num_rows == self.pattern.num_cols
+
+    @property
+    def degree(self) -> Tensor:
+        """The number of neighbours of every row, int64 [rows]."""
+        return self.pattern.indptr.diff()
+
+    @cached_property
+    def total_weight(self) -> Tensor:
+        """The sum of the weights of every row's edges, float64 [rows]."""
+        assert self.weight is not None, "this structure has no weights"
+        return torch.zeros(self.num_rows, dtype=torch.float64).index_add_(
+            0, self.pattern.edge_rows, self.weight.double()
+        )
+
+    def rows_of(self, nodes: Tensor) -> Tensor:
+        """Return the rows of nodes given by book id, int32; refuse a node that has none here."""
+        rows = nodes - self.first
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.num_rows:
+            lost = nodes[(rows < 0) | (rows >= self.num_rows)][0]
+            span = f"{self.first} to {self.first + self.num_rows - 1}"
+            raise InputError(f"node {int(lost)} cannot be expanded here, only {span}: ask its owner")
+        return rows.to(torch.int32)
+
+    def spans(self, rows: Tensor) -> Spans:
+        """Return the edges of some rows (int32), keyed by the original ids of their nodes."""
+        ids = rows.long() if self.original is None else kernels.gather_ids(self.original, rows)
+        return Spans(*kernels.row_spans(self.pattern, rows), ids)
+
+    def turned(self, direction: str) -> Structure:
+        """Return the structure of a whole graph for another direction, from that of its in-edges."""
+        if direction not in DIRECTIONS:
+            raise InputError(f"unknown direction {direction!r}: use {', '.join(DIRECTIONS)}")
+        if direction == "in":
+            return self
+        back, order = kernels.transpose(self.pattern)
+        ids = torch.arange(self.pattern.num_edges) if self.edge_ids is None else self.edge_ids
+        out = replace(
+            self, pattern=back, edge_ids=ids[order], weight=None if self.weight is None else self.weight[order]
+        )
+        if direction == "out":
+            return out
+        return _union(replace(self, edge_ids=ids), out)
+
+
+def _union(one: Structure, other: Structure) -> Structure:
+    """Return the neighbours of both, each once: of a pair of edges with the same neighbour the first stays."""
+    every = torch.cat([one.pattern.edge_rows, other.pattern.edge_rows])
+    columns = torch.cat([one.pattern.indices, other.pattern.indices])
+    order = torch.argsort(every * one.pattern.num_cols + columns, stable=True)
+    every, columns = every[order], columns[order]
+    new = torch.ones(len(order), dtype=torch.bool)
+    new[1:] = (every[1:] != every[:-1]) | (columns[1:] != columns[:-1])
+    counts = torch.bincount(every[new], minlength=one.num_rows)
+    pattern = Csr(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns[new], one.pattern.num_cols)
+    assert one.edge_ids is not None
+    assert other.edge_ids is not None
+    weight = None
+    if one.weight is not None and other.weight is not None:
+        weight = torch.cat([one.weight, other.weight])[order][new]
+    return replace(one, pattern=pattern, edge_ids=torch.cat([one.edge_ids, other.edge_ids])[order][new], weight=weight)
+
+
+def _halo_ids(part: Part, ranges: tuple[int, ...]) -> np.ndarray:
+    """Return the book ids of a part's halo nodes, int64 [h]."""
+    return part.halo_rows.astype(np.int64) + np.repeat(np.asarray(ranges[:-1]), np.diff(part.halo_ptr))
+
+
+def _local(ids: np.ndarray, first: int, last: int, outside: np.ndarray) -> Tensor:
+    """Return the local numbers of nodes given by book id, int32."""
+    inside = (ids >= first) & (ids < last)
+    return torch.from_numpy(
+        np.where(inside, ids - first, last - first + np.searchsorted(outside, ids)).astype(np.int32)
+    )
+
+
+def _names(parts: list[Part], halo: list[np.ndarray], outside: np.ndarray) -> Tensor:
+    """Return the original ids of all columns, int64."""
+    of_outside = np.empty(len(outside), np.int64)
+    for part, ids in zip(parts, halo, strict=True):
+        at = np.searchsorted(outside, ids)
+        here = at < len(outside)
+        here[here] = outside[at[here]] == ids[here]
+        of_outside[at[here]] = part.halo_nodes[here]
+    return torch.from_numpy(np.concatenate([*(part.nodes for part in parts), of_outside]))
+
+
+def _rows_of(part: Part, shift: int, halo: Tensor, weighted: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return indptr, columns and weights of a part's rows: inner edges before halo edges, not yet in order."""
+    inner = Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), len(part.nodes))
+    outer = Csr(as_tensor(part.halo_indptr), as_tensor(part.halo_indices), len(part.halo_nodes))
+    indptr = inner.indptr + outer.indptr
+    columns = torch.empty(int(indptr[-1]), dtype=torch.int32)
+    weight = torch.empty(len(columns) if weighted else 0)
+    sides = ((inner, outer.indptr[:-1], part.inner_edge_attr), (outer, inner.indptr[1:], part.halo_edge_attr))
+    for side, before, attributes in sides:
+        at = torch.repeat_interleave(before, side.indptr.diff()) + torch.arange(side.num_edges)
+        columns[at] = side.indices + shift if side is inner else halo[side.indices.long()]
+        if weighted:
+            weight[at] = _weights(attributes, f"part {part.index}")
+    return indptr, columns, weight
+
+
+def _weights(attributes: np.ndarray | Tensor | None, where: str) -> Tensor:
+    if attributes is None or attributes.ndim != 1:
+        has = "no edge attributes" if attributes is None else f"{attributes.shape[1]} attributes per edge"
+        raise InputError(f"{where} has {has}: draws by weight need one number per edge")
+    weight = (attributes if isinstance(attributes, Tensor) else as_tensor(attributes)).to(torch.float32)
+    if not bool(((weight >= 0) & weight.isfinite()).all()):
+        raise InputError(f"{where} has edge weights that are negative or not finite: draws by weight need others")
+    return weight
+
+
+def _fits(count: int, where: str) -> None:
+    if count >= 2**31:
+        raise InputError(f"{where} has {count:,} nodes here, and 2^31 at most can be numbered: use more parts")
