@@ -6,8 +6,9 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/pip install --disable-pip-version-check -c constraints.txt
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
+CODE := src tests benchmarks tools setup.py
 
-.PHONY: demo test test-all fuzz lint format bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+.PHONY: demo test test-all fuzz lint format derived bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
 	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
@@ -43,13 +44,16 @@ fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refus
 	ISTHMUS_FUZZ_CASES=50000 $(BIN)/python -m pytest tests/fuzz
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks setup.py
-	$(BIN)/ruff format --check src tests benchmarks setup.py
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 format: $(READY)
-	$(BIN)/ruff check --fix src tests benchmarks setup.py
-	$(BIN)/ruff format src tests benchmarks setup.py
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+derived: $(READY)  ## write what is derived from declarations: keywords for type checkers, tables in the docs
+	$(BIN)/python tools/derive.py
 
 bench-engine: $(READY)  ## a full-graph epoch against PyG (and DGL: make bench-engine DGL=/path/to/python)
 	$(BIN)/python benchmarks/engine.py $(if $(DGL),--dgl $(DGL))

@@ -14,7 +14,9 @@ from exactly import config, run
 from graphs import community_graph, cut
 
 from isthmus.comm import FORWARD, SCATTER, Buffers, Channel, ChannelId, Hub, Keep, Links, Stages
+from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
+from isthmus.options import options_of
 from isthmus.partition import methods, partition
 from isthmus.recipes import find
 
@@ -112,3 +114,14 @@ def test_a_model(book):
         model.load_state_dict(first)
         losses.append(run(parts, config("gcn"), model=model.double())[0])
     torch.testing.assert_close(*losses, rtol=1e-10, atol=0)
+
+
+def test_an_option():
+    """It is checked, has a flag, and reaches the table of the docs like any other."""
+    warm = example("An option")["WarmUp"]
+    flags = {one.flag: one.help for one in options_of(warm)}
+    assert flags == {"--warmup": "Steps until lr is reached.", "--shape": "linear or cosine."}
+    with pytest.raises(InputError, match="warmup must be at least 0, not -1"):
+        warm(warmup=-1)
+    with pytest.raises(InputError, match="unknown shape 'x': use one of linear, cosine"):
+        warm(shape="x")

@@ -8,21 +8,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from isthmus.errors import InputError, WorkerError
 
 T = TypeVar("T", bound=type)
 
-SWITCHES = ("directed", "inductive", "layer-norm", "overwrite", "quiet", "resume", "tensorboard", "trust", "undirected")
-OPTIONS = (
-    *("balance", "block-nodes", "checkpoint-every", "dropout", "dtype", "eval-every", "features", "heads", "hidden"),
-    *("input-dropout", "launcher", "layers", "lr", "method", "metric", "model", "nodes", "objective", "optimizer"),
-    *("order", "out", "parts", "patience", "probe-every", "recipe", "restarts", "rows-dtype", "seed", "set", "split"),
-    *("passes", "steps", "threads", "timeout", "tolerance", "track", "weight-decay", "what", "workers"),
-)
 _VALUE = r"(?: (\d+|[A-Z]+|float32|float64|bf16|ldg|ray|random|wandb|mlflow|none)\b)?"
-_HYPHENED = rf"(?<![\w-])({'|'.join(name for name in (*SWITCHES, *OPTIONS) if '-' in name)})(?![\w-])"
+_UNDECLARED = ("out", "parts")  # arguments of functions, options of commands
 _COMMAND = r"`isthmus partition SOURCE --parts N --out DIR`"
 
 
@@ -37,18 +31,30 @@ def in_python(text: str) -> str:
     return "".join(piece if piece.startswith("`") else _keywords(piece) for piece in pieces)
 
 
+@cache
+def known() -> dict[str, bool]:
+    """Return the names of all options with hyphens, and whether they are switches.
+
+    They are asked for at the first error: the declarations stand beside code that needs torch.
+    """
+    from isthmus.api.options import declared
+
+    return {**dict.fromkeys(_UNDECLARED, False), **{one.flag[2:]: one.switch for one in declared()}}
+
+
 def _keywords(text: str) -> str:
     text = re.sub(r"--([a-z-]+)\b", lambda found: _switch(found[0], found[1]), text)
     text = re.sub(rf"--([a-z-]+)\b{_VALUE}", lambda found: _option(*found.group(0, 1, 2)), text)
-    return re.sub(_HYPHENED, lambda found: found[0].replace("-", "_"), text)
+    hyphened = "|".join(name for name in known() if "-" in name)
+    return re.sub(rf"(?<![\w-])({hyphened})(?![\w-])", lambda found: found[0].replace("-", "_"), text)
 
 
 def _switch(whole: str, name: str) -> str:
-    return f"{name.replace('-', '_')}=True" if name in SWITCHES else whole
+    return f"{name.replace('-', '_')}=True" if known().get(name) else whole
 
 
 def _option(whole: str, name: str, value: str | None) -> str:
-    if name not in OPTIONS:
+    if known().get(name, True):
         return whole  # an option of another program
     keyword = name.replace("-", "_")
     if value is None:

@@ -12,9 +12,8 @@ from graphs import community_graph, cut, npz
 
 import isthmus
 from isthmus import cli
-from isthmus.api.options import DEFAULTS
 from isthmus.errors import InputError, WorkerError
-from isthmus.wording import OPTIONS, SWITCHES, in_python, speaks_python
+from isthmus.wording import in_python, known, speaks_python
 
 SAID = {
     "add the reverses with --undirected, or keep them with --directed": (
@@ -43,10 +42,9 @@ def test_words(flags):
 def test_every_option_of_a_function_is_known():
     functions = (isthmus.train, isthmus.predict, isthmus.partition.partition_source, isthmus.Worker, isthmus.load)
     names = {name for function in functions for name in inspect.signature(function).parameters}
-    kinds = {name: isinstance(DEFAULTS.get(name), bool) for name in names}
-    for name in names - {"source", "parts", "run", "transport", "progress"}:
-        known = SWITCHES if kinds[name] or name in ("overwrite", "trust") else OPTIONS
-        assert name.replace("_", "-") in known
+    assert {name.replace("_", "-") for name in names - {"source", "run", "transport", "progress"}} <= set(known())
+    assert known()["undirected"]
+    assert not known()["out"]
 
 
 def test_functions_and_workers(tmp_path, monkeypatch):

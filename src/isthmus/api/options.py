@@ -1,108 +1,74 @@
-"""The options of `isthmus train` as keywords: the same names, defaults and checks."""
+"""The options of the commands as keywords: the same names, defaults and checks."""
 
 from __future__ import annotations
 
-import inspect
-import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
 from torch import nn
 
-from isthmus.engine import TrainConfig
+from isthmus.engine import PredictConfig, TrainConfig
 from isthmus.errors import InputError
+from isthmus.graph.load import LoadOptions
 from isthmus.launch.job import Job
+from isthmus.launch.start import Start
 from isthmus.nn import ModelConfig
+from isthmus.options import GROUPS, OptionField, options_of
+from isthmus.partition.options import PartitionOptions
 from isthmus.recipes import Recipe
 from isthmus.recipes.parse import read_options
 
-Settings = Mapping[str, Any] | Iterable[str]
+DECLARED = (TrainConfig, ModelConfig, Start, Job, PredictConfig, LoadOptions, PartitionOptions)
+_BY_RECIPE = {"method": None}  # the recipe's own method
+OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "train": _BY_RECIPE,
+    "compare": _BY_RECIPE,
+    "plan": _BY_RECIPE,
+    "verify": {"hidden": 16, "steps": 5, "dtype": "float64"},
+    "Worker": {**_BY_RECIPE, "dtype": None},  # torch's default
+}
 
 
-class TrainOptions(TypedDict, total=False):
-    """The options of training; see `isthmus train --help`, and `TrainConfig` and `ModelConfig` for the defaults."""
-
-    recipe: str
-    set: Settings | None
-    """The recipe's own options: ``{"rate": 0.1}``, or ``["rate=0.1"]`` as on the command line."""
-    model: str | type[nn.Module] | Callable[..., nn.Module]
-    """gcn, sage, gat, ``"package.module:name"``, or a class or function that workers can import."""
-    layers: int
-    hidden: int
-    heads: int
-    dropout: float
-    input_dropout: float
-    layer_norm: bool
-    lr: float
-    weight_decay: float
-    optimizer: str
-    steps: int
-    eval_every: int
-    patience: int
-    checkpoint_every: int
-    probe_every: int
-    split: int
-    features: str
-    inductive: bool
-    metric: str | None
-    seed: int
-    dtype: str
-    rows_dtype: str | None
-    workers: int | None
-    method: str | None
-    undirected: bool
-    directed: bool
-    threads: int | None
-    timeout: float
-    launcher: str
-    restarts: int
-    out: str | os.PathLike[str] | None
-    resume: bool
-    tensorboard: bool
-    track: str | None
-    quiet: bool
+def declared() -> list[OptionField]:
+    """Return all options of all commands; one that two classes declare is there twice."""
+    return [one for kind in DECLARED for one in options_of(kind)]
 
 
-def _defaults() -> dict[str, Any]:
-    """Return every option with its default; those of config and job are declared in their classes."""
-    found: dict[str, Any] = dict.fromkeys(TrainOptions.__annotations__)
-    found |= {"undirected": False, "directed": False, "launcher": "auto"}
-    for kind in (Job, TrainConfig, ModelConfig):
-        found |= {f.name: f.default for f in fields(kind) if f.name in found and f.name != "model"}
-    return {**found, "model": ModelConfig.model}
+@cache
+def options(taker: str) -> Mapping[str, OptionField]:
+    """Return the options of a command, or of ``Worker``, by their keywords and in the order of their groups."""
+    found = [one for one in declared() if taker in one.about.takers]
+    found.sort(key=lambda one: GROUPS.index(one.about.group))
+    other = OTHER_DEFAULTS.get(taker, {})
+    return {one.name: replace(one, default=other.get(one.name, one.default)) for one in found}
 
 
-DEFAULTS = _defaults()
-_SHAPE = tuple(f.name for f in fields(ModelConfig))
-
-
-def complete(options: Mapping[str, Any]) -> dict[str, Any]:
+def complete(taker: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options, with defaults for those not given; refuse an unknown one with a list of the known ones."""
-    for name in options:
-        if name not in DEFAULTS:
-            raise InputError(f"train has no option {name!r}: it knows {', '.join(DEFAULTS)}")
-    return {**DEFAULTS, **options, "model": importable(options.get("model", DEFAULTS["model"]))}
+    known = options(taker)
+    for name in given:
+        if name not in known:
+            raise InputError(f"{taker} has no option {name!r}: it knows {', '.join(known)}")
+    return {**{name: one.default for name, one in known.items()}, **given}
 
 
-def signature(function: Callable) -> inspect.Signature:
-    """Return the signature of a function that takes ``**options``, with the options written out."""
-    own = inspect.signature(function)
-    first = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=d) for name, d in DEFAULTS.items()]
-    return own.replace(parameters=[*first, *named])
+def values_of(kind: type, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass whose options are among those asked for."""
+    return {one.field: asked[one.name] for one in options_of(kind) if one.name in asked}
 
 
-def config_of(options: Mapping[str, Any], recipe: Recipe) -> TrainConfig:
-    """Return the training config made of the options named like its fields; refuse those that the recipe refuses."""
-    named = {f.name: options[f.name] for f in fields(TrainConfig) if f.name in options}
-    named |= {"model": ModelConfig(**{name: options[name] for name in _SHAPE}), "recipe": recipe.name}
-    config = TrainConfig(**named, options=settings(recipe, options["set"]))
-    recipe.policy(config.options)
-    return config
+def config_of(asked: Mapping[str, Any], recipe: Recipe | None = None) -> TrainConfig:
+    """Return the training config that the options ask for; refuse those that the recipe refuses."""
+    chosen = values_of(TrainConfig, asked)
+    if recipe is not None:
+        chosen |= {"recipe": recipe.name, "options": settings(recipe, asked["set"])}
+        recipe.policy(chosen["options"])
+    return TrainConfig(ModelConfig(**values_of(ModelConfig, asked)), **chosen)
 
 
-def settings(recipe: Recipe, asked: Settings | None) -> dict[str, Any]:
+def settings(recipe: Recipe, asked: Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
     """Return the recipe's options with their defaults filled in."""
     return recipe.settings(asked if isinstance(asked, Mapping) else read_options(asked or ()))
 

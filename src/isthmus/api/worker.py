@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from isthmus import recipes
 from isthmus.api.joining import joined
-from isthmus.api.options import Settings, settings
+from isthmus.api.keywords import WorkerOptions
+from isthmus.api.options import complete, config_of, options
 from isthmus.api.source import cutter
 from isthmus.comm import Transport, Where
 from isthmus.console import note
-from isthmus.engine import TrainConfig, checkpoint
+from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.drift import OFTEN, check_alike
@@ -27,6 +28,7 @@ from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.nn import distribute
+from isthmus.options import shows
 from isthmus.tasks.node_classes import check_metric, default_metric
 from isthmus.wording import methods_speak_python
 
@@ -67,50 +69,31 @@ class Worker:
     The others are those of the command ``isthmus train``. Every worker passes the same arguments.
     """
 
+    @shows(options("Worker").values())
     def __init__(
         self,
         source: Any,
         *,
-        recipe: str = "exact",
-        set: Settings | None = None,
-        split: int = 0,
-        features: str = "raw",
-        inductive: bool = False,
-        metric: str | None = None,
-        seed: int = 0,
-        dtype: str | None = None,
-        rows_dtype: str | None = None,
-        method: str | None = None,
-        undirected: bool = False,
-        directed: bool = False,
         parts: str | os.PathLike[str] | None = None,
-        threads: int | None = None,
-        timeout: float = 300.0,
         transport: Transport | None = None,
+        **given: Unpack[WorkerOptions],
     ):
-        chosen = recipes.find(recipe)
-        self.config = TrainConfig(
-            recipe=recipe,
-            options=settings(chosen, set),
-            split=split,
-            features=features,
-            inductive=inductive,
-            metric=metric,
-            seed=seed,
-            dtype=dtype or str(torch.get_default_dtype()).removeprefix("torch."),
-            rows_dtype=rows_dtype,
-        )
+        asked = complete("Worker", given)
+        asked["dtype"] = asked["dtype"] or str(torch.get_default_dtype()).removeprefix("torch.")
+        chosen = recipes.find(asked["recipe"])
+        self.config = config_of(asked, chosen)
         policy = chosen.policy(self.config.options)
         if self.config.options.get("auto"):
             raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
-        cut = cutter(source, chosen.method, chosen.objective, method, undirected, directed, seed=seed, quiet=True)
-        self._joined = joined(source, cut, parts, threads, timeout, transport)
+        by = {name: asked[name] for name in ("undirected", "directed", "seed")}
+        cut = cutter(source, chosen.method, chosen.objective, asked["method"], **by, quiet=True)
+        self._joined = joined(source, cut, parts, asked["threads"], asked["timeout"], transport)
         self.book, self.transport = self._joined.book, self._joined.transport
         self.rank, self.size = self.transport.rank, self.transport.size
         self.num_features, self.num_classes = self.book.features, self.book.classes
         try:
             check_agreement(self.transport, self.config, self.book)
-            self._metric = metric or default_metric(self.book.multilabel)
+            self._metric = self.config.metric or default_metric(self.book.multilabel)
             check_metric(self._metric, self.book.multilabel, self.book.classes)
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:

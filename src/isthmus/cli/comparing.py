@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,33 +13,13 @@ from rich.table import Table
 
 from isthmus.cli.network import Link, quiet_torch
 from isthmus.cli.shared import Json, Source, app, err, of_run, of_workers, out, show
-from isthmus.cli.training import train
 from isthmus.errors import InputError
 
 if TYPE_CHECKING:
-    from isthmus.engine import TrainConfig
     from isthmus.report import Comparison
 
-SHAPE = ("model", "layers", "hidden", "heads", "dropout", "input_dropout", "layer_norm")
-LEARNING = ("lr", "weight_decay", "optimizer", "steps", "eval_every", "patience", "features", "inductive", "metric")
-REST = ("split", "dtype", "rows_dtype", "method", "undirected", "directed", "threads", "timeout", "quiet")
 
-
-def with_options_of(command: Callable, names: Sequence[str]) -> Callable[[Callable], Callable]:
-    """Add options of another command, with its help and defaults, to a command that takes ``**options``."""
-
-    def decorate(function: Callable) -> Callable:
-        own = inspect.signature(function, eval_str=True)
-        theirs = inspect.signature(command, eval_str=True).parameters
-        kept = [parameter for parameter in own.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        function.__signature__ = own.replace(parameters=[*kept, *(theirs[name] for name in names)])  # type: ignore[attr-defined]
-        return function
-
-    return decorate
-
-
-@app.command()
-@with_options_of(train, (*SHAPE, *LEARNING, *REST))
+@app.command(takes="compare")
 def compare(
     source: Source,
     recipes: Annotated[
@@ -71,6 +48,7 @@ def compare(
     A run that fails does not stop the others; the exit status is then 3.
     """
     quiet_torch()
+    from isthmus.api.options import config_of
     from isthmus.api.source import cutter
     from isthmus.experiments.compare import CompareRequest
     from isthmus.experiments.compare import compare as run_all
@@ -96,16 +74,6 @@ def compare(
         _explain(comparison, page)
     if failed:
         raise typer.Exit(3)
-
-
-def config_of(options: dict[str, Any]) -> TrainConfig:
-    """Return the training config of all recipes, made of the options that have the names of its fields."""
-    from isthmus.engine import TrainConfig
-    from isthmus.nn import ModelConfig
-
-    shape = ModelConfig(**{name: options[name] for name in SHAPE})
-    rest = {f.name: options[f.name] for f in fields(TrainConfig) if f.name in options and f.name != "model"}
-    return TrainConfig(model=shape, **rest)
 
 
 def _tables(comparison: Comparison) -> Group:

@@ -1,16 +1,24 @@
-"""Print help that fits a screen: one line per option, with its default as the value, and groups in the margin."""
+"""Commands whose options are derived from their declarations, with help that fits a screen.
+
+The help has one line per option, with its default as the value, and groups in the margin.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from isthmus.options import OptionField
 
 REST = "Other"
 
@@ -21,7 +29,26 @@ def group(name: str) -> Callable[..., Any]:
 
 
 class Command(TyperCommand):
-    """A command whose help has one line per option and few more."""
+    """A command with its own options and those that are declared for it; its help has one line for each.
+
+    The declarations stand beside code that needs torch: they are read when the command is used, not for ``--help`` of
+    all commands.
+    """
+
+    taker = ""
+    function: Callable[..., Any]
+
+    @property
+    def params(self) -> list[Any]:
+        if self.taker:
+            made = _with_declared(self.function, self.taker)
+            self.taker, self.callback = "", made.callback
+            self._params[:] = made.params
+        return self._params
+
+    @params.setter
+    def params(self, own: list[Any]) -> None:
+        self._params = own
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         console = Console(highlight=False)
@@ -43,8 +70,48 @@ class Command(TyperCommand):
 class Commands(typer.Typer):
     """An app whose commands print such help unless they ask for another."""
 
-    def command(self, *args: Any, **options: Any) -> Callable[..., Any]:
-        return super().command(*args, **{"cls": Command, **options})
+    def command(self, *args: Any, takes: str = "", **options: Any) -> Callable[..., Any]:
+        """Register a function as a command; it gets the options that are declared for ``takes`` as ``**options``."""
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            kind = type("Command", (Command,), {"taker": takes, "function": staticmethod(function)})
+            register(*args, **{"cls": kind, **options})(_with_parameters(function, []))
+            return function
+
+        register = super().command
+        return decorate
+
+
+def _with_declared(function: Callable[..., Any], taker: str) -> Any:
+    """Return the command that typer makes of a function and the options that are declared for it."""
+    from isthmus.api.options import options
+
+    alone = typer.Typer(add_completion=False)
+    alone.command()(_with_parameters(function, [_parameter(one) for one in options(taker).values()]))
+    return get_command(alone)
+
+
+def _with_parameters(function: Callable[..., Any], more: list[inspect.Parameter]) -> Callable[..., Any]:
+    """Return the function with these parameters in place of its ``**options``."""
+    own = inspect.signature(function, eval_str=True)
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+    @wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    command.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(one: OptionField) -> inspect.Parameter:
+    """Return an option as the parameter that typer makes one of."""
+    several = one.type in (dict, tuple)  # may be given several times
+    kind: Any = list[str] if several else one.type if one.type in (bool, int, float) else str
+    default = None if several else one.default
+    shown = typer.Option(one.flag, help=one.help, rich_help_panel=one.about.group)
+    kind = Annotated[kind | None if default is None else kind, shown]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def _groups(parameters: list[Any]) -> dict[str, list[Any]]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import isthmus
-from isthmus.cli.shared import Json, Seed, Timeout, app, out, show
+from isthmus.cli.shared import Json, app, of_the_rest, out, show
 from isthmus.console import report_progress
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def variance(
     samplers: Annotated[
         str | None, typer.Option(help="Some of independent,coupled,optimal-boundary,boundary,boundary-edge.")
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, of_the_rest(help="For every random draw.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Compare samplers without training: how far their draws scatter, for the rows that they fetch.
@@ -123,7 +123,10 @@ def variance(
 
 
 @app.command()
-def doctor(timeout: Timeout = 300.0, as_json: Json = False) -> None:
+def doctor(
+    timeout: Annotated[float, typer.Option(help="Seconds that a worker waits for another.")] = 300.0,
+    as_json: Json = False,
+) -> None:
     """Say what this installation has, what is wrong or slow, and how to mend it.
 
     Example: isthmus doctor

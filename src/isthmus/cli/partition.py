@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli.shared import Directed, Json, Method, Seed, Source, Undirected, app, show
+from isthmus.cli.shared import Json, Source, app, show
 
 
-@app.command()
+@app.command(takes="partition")
 def partition(
     source: Source,
     parts: Annotated[int, typer.Option(help="How many.")],
     out_folder: Annotated[Path, typer.Option("--out", help="The parts folder to write.")],
-    cut: Annotated[str, typer.Option(help="Where edges live: edge or cover.")] = "edge",
-    method: Method = "metis",
-    objective: Annotated[str | None, typer.Option(help="What metis minimises: cut or vol.")] = None,
-    balance: Annotated[str | None, typer.Option(help="What metis balances, e.g. nodes,edges,train,val,test.")] = None,
-    order: Annotated[str | None, typer.Option(help="Order of nodes inside a part: metis, ldg or given.")] = None,
-    block_nodes: Annotated[int, typer.Option(help="Nodes per locality block of a part.")] = 4000,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing parts folder.")] = False,
-    undirected: Undirected = False,
-    directed: Directed = False,
-    seed: Seed = 0,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Cut a graph into parts, one for each worker.
 
@@ -33,21 +24,7 @@ def partition(
     """
     from isthmus.partition import describe, partition_source
 
-    book = partition_source(
-        source,
-        parts,
-        out_folder,
-        cut=cut,
-        method=method,
-        objective=objective,
-        balance=balance,
-        order=order,
-        block_nodes=block_nodes,
-        overwrite=overwrite,
-        undirected=undirected,
-        directed=directed,
-        seed=seed,
-    )
+    book = partition_source(source, parts, out_folder, **options)
     show(dict(book.quality), describe(book), as_json)
 
 

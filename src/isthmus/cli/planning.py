@@ -11,23 +11,18 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from isthmus.cli.comparing import SHAPE, config_of, with_options_of
 from isthmus.cli.network import quiet_torch
 from isthmus.cli.shared import Json, Source, app, err, out, show
-from isthmus.cli.training import train
 from isthmus.errors import InputError
 
 if TYPE_CHECKING:
     from isthmus.experiments.plan import Outlook, Outlooks
     from isthmus.partition import Book
 
-LEARNING = ("optimizer", "features", "inductive", "split", "seed", "dtype", "rows_dtype")
-REST = ("method", "undirected", "directed", "threads", "quiet")
 DEFAULT_PARTS = 4
 
 
-@app.command()
-@with_options_of(train, (*SHAPE, *LEARNING, *REST))
+@app.command(takes="plan")
 def plan(
     source: Source,
     parts: Annotated[int | None, typer.Option(help="Parts of a graph that is not yet cut; default 4.")] = None,
@@ -54,6 +49,7 @@ def plan(
     What cannot fit is refused; if nothing fits, the exit status is 2.
     """
     quiet_torch()
+    from isthmus.api.options import config_of
     from isthmus.experiments.plan import PlanRequest
     from isthmus.experiments.plan import plan as look_ahead
     from isthmus.recipes import RECIPES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -22,9 +21,7 @@ app = Commands(
     "Example: isthmus train synthetic:flickr@0.1 --workers 3 --model sage",
 )
 out = Console()
-of_recipe, of_model, of_learning = group("Recipe"), group("Model"), group("Learning")
-of_cutting, of_workers, of_run = group("Cutting"), group("Workers"), group("Run")
-of_the_rest = group(REST)
+of_workers, of_run, of_the_rest = group("Workers"), group("Run"), group(REST)
 
 Json = Annotated[bool, of_the_rest("--json", help="Print the result as one line of json, last on stdout.")]
 Source = Annotated[
@@ -33,20 +30,12 @@ Source = Annotated[
         metavar="SOURCE", help="Parts folder, .npz, folder of tables, pyg:NAME, ogb:NAME, synthetic:NAME@SCALE."
     ),
 ]
-Undirected = Annotated[bool, of_cutting("--undirected", help="Add the missing direction of every edge.")]
-Directed = Annotated[bool, of_cutting("--directed", help="Keep one-directional edges as they are.")]
-Seed = Annotated[int, of_the_rest(help="For every random draw.")]
-Method = Annotated[str, of_cutting(help="metis, ldg, random or blocks.")]
-Workers = Annotated[int | None, of_workers(help="Default: one per part; fewer take several parts each.")]
-Timeout = Annotated[float, of_workers(help="Seconds that a worker waits for another.")]
-Threads = Annotated[int | None, of_workers(help="Per worker; default: an equal share of this machine's cores.")]
 
 
-def typed(ctx: typer.Context, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that the user gave, without those left at their defaults; ``names`` renames some."""
+def typed(ctx: typer.Context) -> dict[str, Any]:
+    """Return the options that the user gave, without those left at their defaults."""
     own = {"source", "as_json"}
-    given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name) and name not in own}
-    return {names.get(name, name): value for name, value in given.items()}
+    return {name: value for name, value in ctx.params.items() if _is_given(ctx, name) and name not in own}
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:

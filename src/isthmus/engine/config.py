@@ -11,12 +11,14 @@ import torch
 
 from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
+from isthmus.options import check_options, option
 from isthmus.tasks.node_classes import METRICS
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROWS_DTYPES = {"bf16": torch.bfloat16}
 FEATURES = ("raw", "rows", "standard")
+_SETTINGS = "Mapping[str, Any] | Iterable[str] | None"
 
 
 @dataclass(frozen=True)
@@ -24,47 +26,45 @@ class TrainConfig:
     """The options of one training run, except the graph and the number of workers."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    recipe: str = "exact"
-    options: dict[str, Any] = field(default_factory=dict)
-    """The recipe's own options, as given by ``--set name=value``."""
-    optimizer: str = "adam"
-    lr: float = 0.01
-    weight_decay: float = 0.0
-    steps: int = 200
-    eval_every: int = 10
-    patience: int = 0
-    """Evaluations without a better validation score after which training stops; 0 never."""
-    checkpoint_every: int = 0
-    """Steps between checkpoints; 0 means at every evaluation."""
-    split: int = 0
-    seed: int = 0
-    dtype: str = "float32"
-    rows_dtype: str | None = None
-    """``bf16``: rows are read and sent in bf16 and summed in float32."""
-    features: str = "raw"
-    """``rows`` divides each feature row by its sum; ``standard`` gives each column mean 0 and deviation 1."""
-    inductive: bool = False
-    """Train on the graph of the training nodes alone; validate on training and validation nodes; test on all."""
-    probe_every: int = 0
-    """Steps between measurements of how far stale or coded rows are from fresh ones (PipeGCN fig. 5); 0 never."""
-    metric: str | None = None
-    """accuracy, micro-f1 or roc-auc; None chooses accuracy, or micro-f1 for multi-label graphs."""
+    recipe: str = option("exact", "How rows are exchanged; `isthmus recipes` lists them.", "Recipe", "train Worker")
+    options: dict[str, Any] = option(
+        dict, "A recipe's own option, name=value.", "Recipe", "train Worker", name="set", accepts=_SETTINGS
+    )
+    probe_every: int = option(
+        0, "Steps between measurements of stale rows' error; 0: never.", "Recipe", "train", least=0
+    )
+    """The error is ‖held − fresh‖ / ‖fresh‖ of stale or coded rows (PipeGCN fig. 5)."""
+    lr: float = option(0.01, "Learning rate.", "Learning", "train compare")
+    weight_decay: float = option(0.0, "L2 penalty.", "Learning", "train compare")
+    optimizer: str = option("adam", "{choices}.", "Learning", "train compare plan", choices=OPTIMIZERS)
+    steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
+    eval_every: int = option(10, "Steps between evaluations.", "Learning", "train compare", least=1)
+    patience: int = option(
+        0, "Evaluations without progress before stopping; 0: never.", "Learning", "train compare", least=0
+    )
+    split: int = option(0, "Which of the graph's splits.", "Learning", "train compare plan Worker", least=0)
+    features: str = option(
+        "raw",
+        "raw, rows (each row divided by its sum) or standard.",
+        "Learning",
+        "train compare plan Worker",
+        choices=FEATURES,
+    )
+    """``standard`` gives each column mean 0 and deviation 1."""
+    inductive: bool = option(False, "Train on the training nodes' graph only.", "Learning", "train compare plan Worker")
+    """Validation sees training and validation nodes, the test all."""
+    metric: str | None = option(None, "{choices}.", "Learning", "train compare Worker", choices=METRICS)
+    """None: accuracy, or micro-f1 for multi-label graphs."""
+    dtype: str = option("float32", "{choices}.", "Learning", "train compare plan verify Worker", choices=DTYPES)
+    rows_dtype: str | None = option(
+        None, "bf16: read and send rows in bf16.", "Learning", "train compare plan Worker", choices=ROWS_DTYPES
+    )
+    """The rows are still summed in float32."""
+    checkpoint_every: int = option(0, "Steps between checkpoints; 0: at evaluations.", "Run", "train", least=0)
+    seed: int = option(0, "For every random draw.", "Other", "train plan verify Worker")
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("optimizer", OPTIMIZERS),
-            ("dtype", DTYPES),
-            ("features", FEATURES),
-            ("rows_dtype", (None, *ROWS_DTYPES)),
-            ("metric", (None, *METRICS)),
-        ):
-            if getattr(self, name) not in known:
-                names = ", ".join(str(value) for value in known if value)
-                raise InputError(f"unknown {name.replace('_', '-')} {getattr(self, name)!r}: use one of {names}")
-        at_least = {"steps": 1, "eval_every": 1, "patience": 0, "checkpoint_every": 0, "split": 0, "probe_every": 0}
-        for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name.replace('_', '-')} must be at least {least}, not {getattr(self, name)}")
+        check_options(self)
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise InputError("lr must be above 0 and weight-decay at least 0, and both finite")
         if self.rows_dtype and self.dtype != "float32":

@@ -45,6 +45,7 @@ from isthmus.errors import InputError
 from isthmus.files.atomic import check_free, files_at_once
 from isthmus.local import Policy
 from isthmus.nn import Model, distribute
+from isthmus.options import option
 from isthmus.partition import Book, shares
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
@@ -59,14 +60,30 @@ class PredictConfig:
     run: str
     out: str
     """The output file; its suffix chooses the format: .npy, .parquet or .csv."""
-    what: tuple[str, ...] = ("class", "score")
-    nodes: str | None = None
-    """A text file with one id per line, or an .npy of ids, which give the rows in order; None: row i is node i."""
-    overwrite: bool = False
-    model: str | None = None
-    """The run's own model, named again by the caller."""
-    trust: bool = False
-    """Import the user's model that the run folder names, though the caller does not name it."""
+    what: tuple[str, ...] = option(
+        ("class", "score"),
+        "{choices}: several by comma; default class,score.",
+        "Run",
+        "predict",
+        choices=WHAT,
+        accepts="str | Sequence[str]",
+    )
+    nodes: str | None = option(
+        None,
+        "Only these, in this order: original ids, one per line or .npy.",
+        "Run",
+        "predict",
+        accepts="str | os.PathLike[str] | None",
+    )
+    overwrite: bool = option(False, "Replace existing files.", "Run", "predict")
+    model: str | None = option(
+        None,
+        "The run's own model, named again: package.module:Net.",
+        "Model",
+        "predict",
+        accepts="str | type[nn.Module] | Callable[..., nn.Module] | None",
+    )
+    trust: bool = option(False, "Import the model that the run folder names.", "Model", "predict")
 
     def __post_init__(self) -> None:
         if Path(self.out).suffix not in SUFFIXES:

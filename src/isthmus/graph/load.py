@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,21 @@ from isthmus.graph.pyg import is_data, read_data, read_pyg
 from isthmus.graph.raw import RawGraph, assemble
 from isthmus.graph.synthetic import synthetic
 from isthmus.graph.tables import read_tables
+from isthmus.options import option
 
 FORMS = (
     "an .npz file, a folder with edges and nodes as .parquet or .csv, a graph folder, ogb:NAME, pyg:NAME, "
     "or synthetic:NAME@SCALE"
 )
+_CUTTING = "train compare plan partition Worker"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """The options of reading a graph whose edges do not all go both ways."""
+
+    undirected: bool = option(False, "Add the missing direction of every edge.", "Cutting", _CUTTING)
+    directed: bool = option(False, "Keep one-directional edges as they are.", "Cutting", _CUTTING)
 
 
 def load(source: Any, *, undirected: bool = False, directed: bool = False, progress: Progress | None = None) -> Graph:

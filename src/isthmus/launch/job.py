@@ -19,7 +19,7 @@ from isthmus.console import note
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
-from isthmus.errors import enough_memory
+from isthmus.errors import InputError, enough_memory
 from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
@@ -29,8 +29,10 @@ from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, address
 from isthmus.launch.place import Place, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.launch.trackers import read_names, tracking
+from isthmus.options import check_options, option
 from isthmus.partition import Book
 
+_ALL, _PATH = "train compare verify predict", "str | os.PathLike[str] | None"
 NO_SECRET = (
     f"there is no run secret, so whoever reaches the meeting point can end or disturb this run: set {SECRET}, or "
     f"{SECRET_FILE}, the same on every machine (docs/security.md)"
@@ -47,18 +49,27 @@ class Job:
     kind: str
     parts: str
     config: TrainConfig
-    out: str | None = None
-    resume: bool = False
-    threads: int | None = None
-    timeout: float = 300.0
-    quiet: bool = False
+    out: str | None = option(
+        None, "The run folder; default: the next of runs/1, runs/2, …", "Run", "train", accepts=_PATH
+    )
+    resume: bool = option(False, "Resume the run SOURCE, or the one in --out.", "Run", "train")
+    threads: int | None = option(
+        None, "Per worker; default: an equal share of this machine's cores.", "Workers", f"{_ALL} plan Worker", least=1
+    )
+    timeout: float = option(300.0, "Seconds that a worker waits for another.", "Workers", f"{_ALL} Worker")
+    quiet: bool = option(False, "No progress.", "Run", "train compare plan")
     prediction: PredictConfig | None = None
-    restarts: int = 3
-    """How often a run that lost a worker is restarted without progress in between."""
-    tensorboard: bool = False
-    """Whether to write event files for TensorBoard into the run folder."""
-    track: str | None = None
-    """Trackers that follow the run, separated by commas: wandb, mlflow (`launch.trackers`)."""
+    restarts: int = option(
+        3, "Restarts of a run that lost a worker, without progress between.", "Workers", "train", least=0
+    )
+    tensorboard: bool = option(False, "Write event files to RUN/tensorboard (an extra).", "Run", "train")
+    track: str | None = option(None, "Also report to wandb or mlflow (extras); wandb,mlflow: to both.", "Run", "train")
+
+    def check(self) -> None:
+        """Refuse options before any work is done."""
+        check_options(self)
+        if not self.timeout > 0:
+            raise InputError(f"timeout must be above 0 seconds, not {self.timeout:g}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from isthmus.launch.job import Job, join, run
 from isthmus.launch.place import Place, detect
 from isthmus.launch.restart import survive
 from isthmus.launch.trackers import read_names
+from isthmus.options import check_options, option
 from isthmus.partition import Book, is_parts_folder, shares
 from isthmus.partition.book import MAKE
 
@@ -30,6 +31,25 @@ Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
 _START = Where("start", "gather", 0, "ids")
 LAUNCHERS = ("auto", "ray")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The options of starting workers: how many, and by whom."""
+
+    workers: int | None = option(
+        None, "Default: one per part (2 if not yet cut); fewer take several each.", "Workers", "train verify", least=1
+    )
+    launcher: str = option(
+        "auto",
+        "auto (torchrun, srun, Kubernetes, or this machine), ray.",
+        "Workers",
+        "train",
+        choices=LAUNCHERS,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def launch(
@@ -40,6 +60,7 @@ def launch(
     `launcher` is "auto": joined to those that torchrun, srun or Kubernetes started, else on this machine; or "ray".
     """
     place = detect()
+    Start(workers, launcher)
     _check(job, place)
     _check_launcher(launcher, place)
     if place is not None and place.size > 1:
@@ -47,8 +68,6 @@ def launch(
         return _joined(job, source, place, cut)
     given = is_parts_folder(source)
     count = workers if workers is not None else _usual_workers(job, source, given)
-    if count < 1:
-        raise InputError(f"workers must be at least 1, not {count}")
     with _run_folder(job) as job:
         job = replace(job, parts=_parts(job, source, given, count, cut))
         shares(Book.read(job.parts), count)  # refuse before any process is started
@@ -87,12 +106,7 @@ def _usual_workers(job: Job, source: str, given: bool) -> int:
 
 def _check(job: Job, place: Place | None) -> None:
     """Refuse what can be refused before any work is done."""
-    if job.threads is not None and job.threads < 1:
-        raise InputError(f"threads must be at least 1, not {job.threads}")
-    if job.restarts < 0:
-        raise InputError(f"restarts must be at least 0, not {job.restarts}")
-    if job.timeout <= 0:
-        raise InputError(f"timeout must be above 0 seconds, not {job.timeout:g}")
+    job.check()
     if job.tensorboard and (place is None or place.rank == 0):
         events.check_available()
     if place is None or place.rank == 0:
@@ -100,8 +114,6 @@ def _check(job: Job, place: Place | None) -> None:
 
 
 def _check_launcher(launcher: str, place: Place | None) -> None:
-    if launcher not in LAUNCHERS:
-        raise InputError(f"no launcher {launcher!r}: it is one of {', '.join(LAUNCHERS)}")
     if launcher == "ray":
         on_ray.check_available()
         if place is not None and place.size > 1:

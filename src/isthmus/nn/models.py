@@ -15,35 +15,38 @@ from isthmus.errors import InputError
 from isthmus.local import LocalGraph, scatter_rows
 from isthmus.nn.layers import GATConv, GCNConv, Rows, SAGEConv
 from isthmus.nn.own import build_own
+from isthmus.options import check_options, option
 
+_ALL = "train compare plan"
+_VERIFIED = _ALL + " verify"
 _DRAWING = threading.Lock()  # torch has one generator per process, and workers may be threads
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The options of a model on the command line, and their defaults."""
+    """The options of a model; one of one's own (`nn.own`) gets those that it has parameters for."""
 
-    model: str = "gcn"
-    """gcn, sage, gat; or ``package.module:name``, a custom class or function (`nn.own`)."""
-    layers: int = 2
-    hidden: int = 64
-    heads: int = 4
-    """The number of attention heads; GAT only. Each hidden layer is ``heads`` × ``hidden // heads`` wide."""
-    dropout: float = 0.5
-    input_dropout: float = 0.0
-    """The dropout of the input features. 0 lets layer 0 aggregate them once per run."""
-    layer_norm: bool = False
+    model: str = option(
+        "gcn",
+        "{choices}, or your own as package.module:Net.",
+        "Model",
+        _VERIFIED,
+        choices=lambda: MODELS,
+        outside=True,
+        accepts="str | type[nn.Module] | Callable[..., nn.Module]",
+    )
+    layers: int = option(2, "Convolutions.", "Model", _VERIFIED, least=1)
+    hidden: int = option(64, "Width between them.", "Model", _VERIFIED, least=1)
+    heads: int = option(4, "Attention heads (gat).", "Model", _ALL, least=1)
+    """Each hidden layer of a GAT is ``heads`` × ``hidden // heads`` wide."""
+    dropout: float = option(0.5, "Between convolutions.", "Model", _VERIFIED, least=0, below=1)
+    input_dropout: float = option(
+        0.0, "On the features; 0 lets layer 0 aggregate once.", "Model", _ALL, least=0, below=1
+    )
+    layer_norm: bool = option(False, "Normalise rows between convolutions.", "Model", _ALL)
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS and ":" not in self.model:
-            known = ", ".join(MODELS)
-            raise InputError(f"unknown model {self.model!r}: use one of {known}, or your own as package.module:name")
-        for name in ("layers", "hidden", "heads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("dropout", "input_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        check_options(self)
         if self.model == "gat" and self.hidden % self.heads:
             raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) for gat")
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from isthmus.console import note, report_progress
 from isthmus.graph.load import load
+from isthmus.options import by_comma, options_of, shows
 from isthmus.partition.book import Book
-from isthmus.partition.options import shows_options
+from isthmus.partition.options import PartitionOptions
 from isthmus.partition.run import partition
 
 
-@shows_options
+@shows(options_of(PartitionOptions))
 def partition_source(
     source: Any,
     parts: int,
@@ -30,7 +31,7 @@ def partition_source(
     """
     balance = options.pop("balance", None)
     if balance is not None:
-        options["balance"] = tuple(balance.split(",") if isinstance(balance, str) else balance)
+        options["balance"] = by_comma(balance)
     report = None if quiet else report_progress
     graph = load(source, undirected=undirected, directed=directed, progress=report)
     for text in graph.notes:

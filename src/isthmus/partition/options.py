@@ -1,46 +1,39 @@
-"""The options of cutting a graph, declared once and shown in the signature of every function that takes them."""
+"""The options of cutting a graph."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-F = TypeVar("F", bound=Callable[..., Any])
+from isthmus.options import option
+from isthmus.partition.methods import METHODS
+from isthmus.partition.order import ORDERS
 
 
 @dataclass(frozen=True)
 class PartitionOptions:
     """The options that say how a graph is cut, ordered and written. None: the method's default."""
 
-    method: str = "metis"
-    cut: str = "edge"
-    """Where edges live: "edge", with the owner of their target; "cover", at either end, so that the fewest rows are
-    sent; "vertex", anywhere."""
-    objective: str | None = None
-    """The quantity that METIS minimises: "cut" or "vol"."""
-    balance: tuple[str, ...] | None = None
-    """Loads of which all parts get an equal share."""
-    tolerance: float | None = None
-    passes: int | None = None
-    order: str | None = None
-    """The order of nodes inside a part: "metis", "ldg" or "given" (default: "metis", but "ldg" with the method ldg or
-    above 200M edges per part)."""
-    block_nodes: int = 4000
-    """Nodes per block of that order."""
-    seed: int = 0
-    overwrite: bool = False
-
-
-def shows_options(function: F) -> F:
-    """Spell out the fields of `PartitionOptions` in the signature of a function that takes them as ``**options``."""
-    signature = inspect.signature(function)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    more = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
-        for f in fields(PartitionOptions)
-        if f.name not in signature.parameters
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-    return function
+    method: str = option(
+        "metis",
+        "How to cut: {choices}.",
+        "Cutting",
+        "train compare plan partition Worker",
+        choices=METHODS,
+    )
+    cut: str = option("edge", "Where edges live: {choices}.", "Cutting", "partition", choices=("edge", "cover"))
+    """"edge": with the owner of their target; "cover": at either end, so that the fewest rows are sent."""
+    objective: str | None = option(None, "What metis minimises: cut or vol.", "Cutting", "partition")
+    balance: tuple[str, ...] | None = option(
+        None,
+        "Loads of which parts get equal shares, e.g. nodes,edges,train,val,test.",
+        "Cutting",
+        "partition",
+        accepts="str | Sequence[str] | None",
+    )
+    tolerance: float | None = option(None, "How far a load may exceed the mean: 0.03 is 3 %.", "Cutting", "partition")
+    passes: int | None = option(None, "How many times ldg reads the graph.", "Cutting", "partition")
+    order: str | None = option(None, "Order of nodes inside a part: {choices}.", "Cutting", "partition", choices=ORDERS)
+    """None: "metis", but "ldg" with the method ldg or above 200M edges per part."""
+    block_nodes: int = option(4000, "Nodes per locality block of a part.", "Cutting", "partition")
+    seed: int = option(0, "For every random draw.", "Other", "partition")
+    overwrite: bool = option(False, "Replace an existing parts folder.", "Run", "partition")

@@ -12,11 +12,12 @@ import numpy as np
 from isthmus.errors import InputError
 from isthmus.files.atomic import check_target
 from isthmus.graph.graph import Graph
+from isthmus.options import options_of, shows
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import Book, is_parts_folder
 from isthmus.partition.border import Layout, Relabelling
 from isthmus.partition.methods import CutOptions, assign, find
-from isthmus.partition.options import PartitionOptions, shows_options
+from isthmus.partition.options import PartitionOptions
 from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import write_parts
 
@@ -24,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in METIS
 
 
-@shows_options
+@shows(options_of(PartitionOptions))
 def partition(
     graph: Graph,
     parts: int,

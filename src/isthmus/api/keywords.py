@@ -1,0 +1,143 @@
+"""The keywords of the functions of isthmus, for editors and type checkers.
+
+Written by ``make derived`` from the declarations of the options: do not edit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from torch import nn
+
+
+class TrainOptions(TypedDict, total=False):
+    """The keywords of ``isthmus.train``."""
+
+    recipe: str
+    """How rows are exchanged; `isthmus recipes` lists them."""
+    set: Mapping[str, Any] | Iterable[str] | None
+    """A recipe's own option, name=value."""
+    probe_every: int
+    """Steps between measurements of stale rows' error; 0: never."""
+    workers: int | None
+    """Default: one per part (2 if not yet cut); fewer take several each."""
+    launcher: str
+    """auto (torchrun, srun, Kubernetes, or this machine), ray."""
+    threads: int | None
+    """Per worker; default: an equal share of this machine's cores."""
+    timeout: float
+    """Seconds that a worker waits for another."""
+    restarts: int
+    """Restarts of a run that lost a worker, without progress between."""
+    model: str | type[nn.Module] | Callable[..., nn.Module]
+    """gcn, sage or gat, or your own as package.module:Net."""
+    layers: int
+    """Convolutions."""
+    hidden: int
+    """Width between them."""
+    heads: int
+    """Attention heads (gat)."""
+    dropout: float
+    """Between convolutions."""
+    input_dropout: float
+    """On the features; 0 lets layer 0 aggregate once."""
+    layer_norm: bool
+    """Normalise rows between convolutions."""
+    lr: float
+    """Learning rate."""
+    weight_decay: float
+    """L2 penalty."""
+    optimizer: str
+    """adam, adamw or sgd."""
+    steps: int
+    """Weight updates."""
+    eval_every: int
+    """Steps between evaluations."""
+    patience: int
+    """Evaluations without progress before stopping; 0: never."""
+    split: int
+    """Which of the graph's splits."""
+    features: str
+    """raw, rows (each row divided by its sum) or standard."""
+    inductive: bool
+    """Train on the training nodes' graph only."""
+    metric: str | None
+    """accuracy, micro-f1 or roc-auc."""
+    dtype: str
+    """float32 or float64."""
+    rows_dtype: str | None
+    """bf16: read and send rows in bf16."""
+    undirected: bool
+    """Add the missing direction of every edge."""
+    directed: bool
+    """Keep one-directional edges as they are."""
+    method: str | None
+    """How to cut: metis, ldg, blocks or random."""
+    checkpoint_every: int
+    """Steps between checkpoints; 0: at evaluations."""
+    out: str | os.PathLike[str] | None
+    """The run folder; default: the next of runs/1, runs/2, …"""
+    resume: bool
+    """Resume the run SOURCE, or the one in --out."""
+    quiet: bool
+    """No progress."""
+    tensorboard: bool
+    """Write event files to RUN/tensorboard (an extra)."""
+    track: str | None
+    """Also report to wandb or mlflow (extras); wandb,mlflow: to both."""
+    seed: int
+    """For every random draw."""
+
+
+class PredictOptions(TypedDict, total=False):
+    """The keywords of ``isthmus.predict``."""
+
+    threads: int | None
+    """Per worker; default: an equal share of this machine's cores."""
+    timeout: float
+    """Seconds that a worker waits for another."""
+    model: str | type[nn.Module] | Callable[..., nn.Module] | None
+    """The run's own model, named again: package.module:Net."""
+    trust: bool
+    """Import the model that the run folder names."""
+    what: str | Sequence[str]
+    """class, score, scores or embedding: several by comma; default class,score."""
+    nodes: str | os.PathLike[str] | None
+    """Only these, in this order: original ids, one per line or .npy."""
+    overwrite: bool
+    """Replace existing files."""
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The keywords of ``isthmus.Worker``."""
+
+    recipe: str
+    """How rows are exchanged; `isthmus recipes` lists them."""
+    set: Mapping[str, Any] | Iterable[str] | None
+    """A recipe's own option, name=value."""
+    threads: int | None
+    """Per worker; default: an equal share of this machine's cores."""
+    timeout: float
+    """Seconds that a worker waits for another."""
+    split: int
+    """Which of the graph's splits."""
+    features: str
+    """raw, rows (each row divided by its sum) or standard."""
+    inductive: bool
+    """Train on the training nodes' graph only."""
+    metric: str | None
+    """accuracy, micro-f1 or roc-auc."""
+    dtype: str | None
+    """float32 or float64."""
+    rows_dtype: str | None
+    """bf16: read and send rows in bf16."""
+    undirected: bool
+    """Add the missing direction of every edge."""
+    directed: bool
+    """Keep one-directional edges as they are."""
+    method: str | None
+    """How to cut: metis, ldg, blocks or random."""
+    seed: int
+    """For every random draw."""
