@@ -1,9 +1,10 @@
 """A pretend accelerator for tests: tensors on device "shadow" hold CPU memory, but behave as those of a device.
 
-Whatever runs on "shadow" and gives the CPU's result has no hidden CPU tensor, no ``.numpy()``, no pointer taken from the
-wrong memory, and hands nothing of a device to a process group of hosts. It says nothing about speed. Several devices,
-"shadow:0" to "shadow:3", do not mix either. As on CUDA: numbers (tensors without dimensions) of the host may take part
-in arithmetic, and ``tolist``, in-place changes of shape, ``.data =``, sparse CSR, pinned memory, generators and autocast work.
+Whatever runs on "shadow" and gives the CPU's result has no hidden CPU tensor, no ``.numpy()``, no pointer taken from
+the wrong memory, and hands nothing of a device to a process group of hosts. It says nothing about speed. Several
+devices, "shadow:0" to "shadow:3", do not mix either. As on CUDA, numbers of the host (tensors without dimensions) may
+take part in arithmetic, and ``tolist``, in-place changes of shape, ``.data =``, sparse CSR, pinned memory, generators
+and autocast work.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Shadow(torch.Tensor):
 
 
 def run(func: Any, args: Any, kwargs: Any, fresh: int | None = None) -> Any:
-    """Run an operation on what its tensors hold, if they are all on one device; ``fresh``: of results without inputs."""
+    """Run an operation on what its tensors hold, if all are on one device; ``fresh``: that of what has no inputs."""
     if func.namespace == "c10d":
         raise RuntimeError(f"{func}: a process group of hosts was given a tensor of the pretend device")
     if func is torch.ops.prim.layout.default:
@@ -233,7 +234,9 @@ def _autocast(library: torch.library.Library) -> None:
         def product(*given: Any, **options: Any) -> Any:
             dtype = torch.get_autocast_dtype(NAME)
             with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-                return packet(*(x.to(dtype) if isinstance(x, Shadow) and x.dtype == torch.float32 else x for x in given))
+                return packet(
+                    *(x.to(dtype) if isinstance(x, Shadow) and x.dtype == torch.float32 else x for x in given)
+                )
 
         return product
 
@@ -262,6 +265,6 @@ def install() -> Module:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run backward passes in the thread that asks: workers that are threads would wait for each other in a shared one."""
+    """Run backward passes in the thread that asks: workers that share a thread would wait for each other for ever."""
     with torch.autograd.set_multithreading_enabled(False):
         yield

@@ -118,7 +118,7 @@ class Worker:
         tensors = [*model.parameters(), *model.buffers()]
         check_shapes(self.transport, model)
         for tensor in tensors:
-            value = tensor.data.contiguous() if self.rank == 0 else torch.zeros(tensor.shape, dtype=tensor.dtype)
+            value = tensor.data.contiguous() if self.rank == 0 else torch.zeros_like(tensor.data)
             where = Where("weights", "reduce", self.steps, "weights")
             tensor.data.copy_(self.transport.all_reduce(value, where))
         self._trained = model, optimizer

@@ -18,9 +18,9 @@ def unpack(packed: Tensor, count: int) -> Tensor:
     return ((packed[:, None] >> _places(packed)) & 1).flatten()[:count].bool()
 
 
-def room(count: int) -> Tensor:
+def room(count: int, device: torch.device) -> Tensor:
     """Return memory for the bits of that many rows."""
-    return torch.empty((count + 7) // 8, dtype=torch.uint8)
+    return torch.empty((count + 7) // 8, dtype=torch.uint8, device=device)
 
 
 def numbers(flags: Tensor) -> Tensor:

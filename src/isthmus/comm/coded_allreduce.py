@@ -32,13 +32,13 @@ def sum_coded(
     width, form = encode.form(BLOCK, values.dtype)
 
     def coded(rows: Tensor, hop: int, reader: int) -> Tensor:
-        message = torch.empty(height, width, dtype=form)
+        message = values.new_empty(height, width, dtype=form)
         encode.encode(rows, None, message, kernels.stream(seed, where.step, _SALT, hop, rank, reader), None)
         return _bytes(message)
 
     exact, length = _bytes(in_full), height * width * form.itemsize
     leaving = [exact if q == rank else torch.cat([coded(blocks[q], 0, q), exact]) for q in range(size)]
-    arriving = [torch.empty(length + len(exact), dtype=torch.uint8) for _ in range(size)]
+    arriving = [exact.new_empty(length + len(exact)) for _ in range(size)]
     transport.exchange_sums(leaving, arriving, where)
     arriving[rank][length:] = exact
     total = torch.zeros_like(blocks[rank])

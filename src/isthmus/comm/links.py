@@ -64,6 +64,15 @@ class Links:
         return Ends(self.mirror_counts, self.mirror_positions)
 
     @property
+    def device(self) -> torch.device:
+        return self.send_rows[0].device
+
+    @property
+    def nothing(self) -> Tensor:
+        """The numbers of no rows, int32 [0]."""
+        return self.send_rows[0][:0]
+
+    @property
     def num_mirrors(self) -> int:
         return self.mirrors.ptr[-1]
 
@@ -94,7 +103,8 @@ class Links:
         flags = values.dtype == torch.bool
         leaving = [bits.pack(part) if flags else part.contiguous() for part in self.mirrors.split(values)]
         arriving = [
-            bits.room(len(rows)) if flags else values.new_empty(len(rows), *values.shape[1:]) for rows in self.send_rows
+            bits.room(len(rows), self.device) if flags else values.new_empty(len(rows), *values.shape[1:])
+            for rows in self.send_rows
         ]
         return Push(self, arriving, flags, transport.exchange(leaving, arriving, where))
 

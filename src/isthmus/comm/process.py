@@ -9,10 +9,12 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch import Tensor
 
+from isthmus.comm.backend import NCCL
 from isthmus.comm.connect import connect
 from isthmus.comm.ledger import Where
 from isthmus.comm.meet import meet
 from isthmus.comm.transport import Pending, Transport
+from isthmus.device import HOST
 from isthmus.errors import WorkerError
 
 
@@ -22,11 +24,12 @@ class Processes(Transport):
     def __init__(self, rank: int, size: int, host: str, port: int, timeout: float = 300.0, address: str = ""):
         super().__init__(rank, size, timeout)
         deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
+        self.groups: dict[str, tuple] = {}  # by type of device: for rows, and for what does not queue behind them
         self.store = meet(rank, size, host, port, timeout, address)
 
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
-            self.apart = dist.new_group(timeout=limit)  # with its own connections
+            self.groups[HOST.type] = None, dist.new_group(timeout=limit)  # the second has its own connections
 
         try:
             connect(rank, size, self.store, link, timeout, deadline)
@@ -34,10 +37,21 @@ class Processes(Transport):
             self.store.leave()
             raise
 
+    def _connect_devices(self, backend: str) -> bool:
+        """Make the groups of the devices: one for rows, one for what must not queue behind them. Never run here."""
+        if backend != NCCL:
+            return False
+        limit = timedelta(seconds=self.timeout)
+        self.groups[self.device.type] = tuple(dist.new_group(backend=NCCL, timeout=limit) for _ in range(2))
+        return True
+
     def _exchange(
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
     ) -> Pending:
-        group = self.apart if apart else None
+        kind = next((tensor.device.type for tensor in (*send, *recv) if tensor.numel()), HOST.type)
+        group = self.groups[kind][apart]
+        if kind != HOST.type:
+            return self._exchange_devices(group, send, recv, where)
         tag = transfer % (1 << 30)  # concurrent transfers must not be confused
         arriving, leaving = [], []
         for q in self.peers:
@@ -49,6 +63,18 @@ class Processes(Transport):
             except RuntimeError as error:
                 raise self.broken(q, where, error) from error
         return _Works(self, arriving, leaving, (send, recv), where)
+
+    def _exchange_devices(
+        self, group: dist.ProcessGroup, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where
+    ) -> Pending:
+        """Send from device to device, all messages at once; NCCL has no tags: transfers start alike on all workers."""
+        operations = [dist.P2POp(dist.irecv, recv[q], q, group) for q in self.peers if recv[q].numel()]
+        operations += [dist.P2POp(dist.isend, send[q], q, group) for q in self.peers if send[q].numel()]
+        try:
+            works = dist.batch_isend_irecv(operations) if operations else []
+        except RuntimeError as error:
+            raise self.broken(None, where, error) from error
+        return _Works(self, [(None, work) for work in works], [], (send, recv), where)
 
     def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
         """Return the meaning of a backend's error as a `WorkerError`: the peer is late, or gone."""
@@ -62,6 +88,7 @@ class Processes(Transport):
         )
 
     def close(self) -> None:
+        super().close()
         if dist.is_initialized():
             dist.destroy_process_group()
         self.store.leave()

@@ -6,6 +6,8 @@ pass, step).
 
 from __future__ import annotations
 
+import json
+import platform
 import queue
 import threading
 import time
@@ -18,28 +20,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from isthmus.comm.backend import DeviceOf, choose_backend, in_words, nccl_is_here
 from isthmus.comm.ledger import Ledger, Where
+from isthmus.comm.pending import Pending
+from isthmus.comm.staging import Staging
+from isthmus.device import HOST, is_host
 from isthmus.errors import WorkerError
 
 T = TypeVar("T")
-
-
-class Pending(ABC):
-    """A transfer under way. Its buffers belong to it until `wait` returns."""
-
-    def __init__(self, ledger: Ledger):
-        self.ledger, self.begun = ledger, time.perf_counter()
-
-    def wait(self) -> None:
-        """Wait until every row has arrived and every row has left."""
-        asked = time.perf_counter()
-        self._wait()
-        now = time.perf_counter()
-        self.ledger.wait_seconds += now - asked
-        self.ledger.under_way_seconds += now - self.begun
-
-    @abstractmethod
-    def _wait(self) -> None: ...
+_DEVICES = Where("devices", "setup", 0, "ids")
 
 
 class Transport(ABC):
@@ -51,6 +40,23 @@ class Transport(ABC):
         self.sent: Counter[int] = Counter()  # bytes by peer, over the whole run
         self.transfers = 0  # the number of transfers so far, which numbers them alike on all workers
         self.held: list[_Held] = []
+        self.device = HOST
+        self.staging: Staging | None = None
+        self.way = ""  # how rows of devices travel, in words
+
+    def use(self, device: torch.device) -> None:
+        """Let this worker compute on a device, and choose with the others how its rows travel; all call it at once."""
+        mine = DeviceOf(platform.node(), str(device), nccl_is_here())
+        everyone = [DeviceOf(*json.loads(words)) for words in self.gather_words(json.dumps(mine), _DEVICES)]
+        backend = choose_backend(everyone)
+        self.device, self.way = device, in_words(backend, everyone)
+        self.staging = (
+            None if is_host(device) or self._connect_devices(backend) else Staging(device, self.rank, self.timeout)
+        )
+
+    def _connect_devices(self, backend: str) -> bool:
+        """Connect the devices of all workers directly; return False if only their hosts are connected."""
+        return False
 
     @property
     def peers(self) -> list[int]:
@@ -77,9 +83,9 @@ class Transport(ABC):
             self._count(where, q, len(send[q]) if rows is None else rows[q], send[q])
         self.transfers += 1
         if later:
-            self.held.append(_Held(self, partial(self._exchange, self.transfers, send, recv, where)))
+            self.held.append(_Held(self, partial(self._begin, self.transfers, send, recv, where)))
             return self.held[-1]
-        return self._exchange(self.transfers, send, recv, where, apart=where.kind == "ids")
+        return self._begin(self.transfers, send, recv, where, apart=where.kind == "ids")
 
     def release(self) -> None:
         """Start the transfers that were held back."""
@@ -140,7 +146,7 @@ class Transport(ABC):
         for q in self.peers:
             self._count(where, q, 0, send[q])
         self.transfers += 1
-        self._exchange(self.transfers, send, recv, where, apart=True)._wait()
+        self._begin(self.transfers, send, recv, where, apart=True)._wait()
 
     def _count(self, where: Where, peer: int, rows: int, message: Tensor) -> None:
         size = message.numel() * message.element_size()
@@ -148,14 +154,28 @@ class Transport(ABC):
             self.ledger.sent(where, peer, rows, size)
             self.sent[peer] += size
 
+    def _begin(
+        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
+    ) -> Pending:
+        """Start a transfer, by way of the host if its rows are on a device that has no links of its own."""
+        if self.staging is None or all(tensor.is_cpu for tensor in (*send, *recv)):
+            return self._exchange(transfer, send, recv, where, apart)
+
+        def start(leaving: Sequence[Tensor], inbox: Sequence[Tensor]) -> Pending:
+            return self._exchange(transfer, leaving, inbox, where, apart)
+
+        return self.staging.exchange(self.ledger, start, send, recv)
+
     @abstractmethod
     def _exchange(
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
     ) -> Pending:
         """Start a transfer. ``apart``: not queued behind rows that were sent before and are still under way."""
 
-    def close(self) -> None:  # noqa: B027 - a transport without resources has nothing to close
+    def close(self) -> None:
         """Give back sockets and threads."""
+        if self.staging is not None:
+            self.staging.close()
 
     def late(self, peer: int | None, where: Where) -> WorkerError:
         who = "the others" if peer is None else f"worker {peer}"

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 import isthmus
 from isthmus.comm import Transport, Where
+from isthmus.device import on_host
 from isthmus.engine.config import TrainConfig, flat
 from isthmus.errors import InputError
 from isthmus.partition import Book
@@ -98,6 +99,6 @@ def _sentence(name: str, told: Sequence[Mapping[str, Any]]) -> str:
 def _described(tensor: Tensor) -> str:
     if is_lazy(tensor):
         return "not made yet"
-    content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    content = on_host(tensor.detach()).contiguous().view(-1).view(torch.uint8).numpy().tobytes()
     digest = hashlib.sha256(content).hexdigest()[:8]
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} ({digest})"

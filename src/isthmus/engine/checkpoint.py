@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from isthmus.device import on_host
 from isthmus.engine.config import changes
 from isthmus.errors import InputError
 from isthmus.files import is_plain_name, read_as, read_json, sha256
@@ -207,7 +208,7 @@ def _load(file: Path) -> dict[str, Tensor]:
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}
+    return {name: on_host(tensor.detach()).contiguous().clone() for name, tensor in tensors.items()}
 
 
 def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
+from isthmus.device import on_host
 from isthmus.engine import step
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.gather import OwnRows
@@ -141,6 +142,7 @@ def predict(
     nodes = check_files(asked, book) if transport.rank == 0 else None
     net = distribute(trained.model(book, model, asked.model, asked.trust))
     check_weights(transport, net)
+    net.to(transport.device)
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     dense = not isinstance(net, Model)
     view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
@@ -150,7 +152,7 @@ def predict(
     if book.has_ids:
         ids = np.concatenate([book.ids(k) for k in parts])
         names, chosen = as_bytes(ids), [id_column(ids.dtype), *chosen]
-    own = OwnRows(view.graph.nodes.numpy(), Known(logits, embeddings, names), transport)
+    own = OwnRows(on_host(view.graph.nodes).numpy(), Known(logits, embeddings, names), transport)
     rows = _write(own, chosen, asked, book, nodes, progress or (lambda done, total: None))
     memory = float(over_workers([memory_peak_bytes()], transport).sum())
     return {
@@ -184,7 +186,8 @@ def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> t
     finally:
         for hook in hooks:
             hook.remove()
-    return logits, entered[0] if entered else logits.new_empty(len(logits), 0)
+    logits = on_host(logits)
+    return logits, on_host(entered[0]) if entered else logits.new_empty(len(logits), 0)
 
 
 def _write(

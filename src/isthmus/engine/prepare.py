@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,11 +38,12 @@ class Data:
         splits = part.train_mask.shape[1]
         if config.split >= splits:
             raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
-        masks = {name: as_tensor(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
-        x = _rows(part.x, DTYPES[config.dtype])
+        here = partial(as_tensor, device=transport.device)
+        masks = {name: here(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
+        x = _rows(part.x, DTYPES[config.dtype], here)
         # Inductive training must not use other nodes, not even the mean of their features.
         known = masks["train"] if config.inductive else slice(None)
-        return Data(_scaled(x, config.features, known, transport), as_tensor(part.y), masks)
+        return Data(_scaled(x, config.features, known, transport), here(part.y), masks)
 
     def take(self, keep: Tensor) -> Data:
         """Return the data of the nodes of a bool mask."""
@@ -108,17 +111,17 @@ def prepare(
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     distribute(model)
+    model.to(transport.device)
     # A user's own model may not support sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     return views, model, optimizer
 
 
-def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype) -> Rows:
+def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype, here: Callable[[np.ndarray], Tensor]) -> Rows:
     if isinstance(x, SparseRows):
-        pattern = Csr(as_tensor(x.indptr), as_tensor(x.indices), x.width)
-        return SparseMatrix(pattern, as_tensor(x.data).to(dtype))
-    return as_tensor(x).to(dtype)
+        return SparseMatrix(Csr(here(x.indptr), here(x.indices), x.width), here(x.data).to(dtype))
+    return here(x).to(dtype)
 
 
 def _scaled(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> Rows:
@@ -137,7 +140,7 @@ def _scaled(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> R
 def _standardise(x: Tensor, known: Tensor | slice, transport: Transport) -> Tensor:
     """Scale columns to mean 0 and deviation 1 over all workers' known rows; constant columns become 0."""
     where, rows = Where("features", "reduce", 0, "features"), x[known].double()
-    count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=torch.float64), where)
+    count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=rows.dtype, device=rows.device), where)
     mean = transport.all_reduce(rows.sum(0), where) / count
     square = transport.all_reduce((rows - mean).square().sum(0), where) / count
     return ((x.double() - mean) / _not_zero(square.sqrt())).to(x.dtype)

@@ -77,7 +77,13 @@ def sum_gradients(
     about = [float(stop.asked), *told.values(), *(float(p.grad is not None) for p in parameters)]
     place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
     run.schedule.ask(step)
-    flat = torch.cat([loss.view(1), loss.new_tensor(about), *(gradient.flatten() for gradient in gradients)])
+    flat = torch.cat(
+        [
+            loss.view(1),
+            torch.tensor(about, dtype=loss.dtype, device=loss.device),
+            *(gradient.flatten() for gradient in gradients),
+        ]
+    )
     if encode.as_is:
         transport.all_reduce(flat, where)
     else:

@@ -143,6 +143,7 @@ class _TrainingRun:
                 "parts": str(self.book.folder.resolve()),
                 "workers": self.transport.size,
                 "threads": torch.get_num_threads(),
+                "device": str(self.transport.device),
                 "versions": {
                     "isthmus": isthmus.__version__,
                     "torch": torch.__version__,

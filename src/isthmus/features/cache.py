@@ -29,14 +29,16 @@ class FeatureCache:
 
     def __init__(self, policy: CachePolicy, links: Links, transport: Transport, seed: int):
         self.policy, self.links, self.transport, self.seed = policy, links, transport, seed
-        self.where_of = torch.full((links.num_mirrors,), -1, dtype=torch.int32)  # the cache map
-        self.rows = torch.empty(0)  # the cache buffer, [cached, F]
-        self.kept_by = [torch.zeros(len(rows), dtype=torch.bool) for rows in links.send_rows]  # one mask per reader
+        where = links.device
+        self.where_of = torch.full((links.num_mirrors,), -1, dtype=torch.int32, device=where)  # the cache map
+        self.rows = torch.empty(0, device=where)  # the cache buffer, [cached, F]
+        # One mask per reader.
+        self.kept_by = [torch.zeros(len(rows), dtype=torch.bool, device=where) for rows in links.send_rows]
 
     def refresh(self, x: Tensor, inclusion: Tensor, degree: Tensor, step: int) -> None:
         """Choose anew which rows to cache, and fetch those that are missing. Every worker calls it at the same time."""
         chosen = self.policy.choose(inclusion, degree, kernels.stream(self.seed, self.transport.rank))
-        keep = torch.zeros(len(self.where_of), dtype=torch.bool)
+        keep = torch.zeros(len(self.where_of), dtype=torch.bool, device=x.device)
         keep[chosen] = True
         new = keep & (self.where_of < 0)
         said = Where("cache", "setup", step, "ids")
@@ -55,7 +57,7 @@ class FeatureCache:
         rows[~old] = arrived
         self.rows = rows
         self.where_of.fill_(-1)
-        self.where_of[chosen] = torch.arange(len(chosen), dtype=torch.int32)
+        self.where_of[chosen] = torch.arange(len(chosen), dtype=torch.int32, device=x.device)
 
     def begin(self, drawn: Links, picked: Tensor | None, like: Tensor) -> Fetch:
         """Split a drawn graph's halo rows (``picked`` int64; None: all) into cached rows and rows to fetch."""
@@ -76,9 +78,7 @@ class FeatureCache:
             positions = None if drawn.send_positions is None else drawn.send_positions[q]
             leaves = ~(kept if positions is None else kept[positions.long()])
             send_rows.append(rows[leaves])
-            send_positions.append(
-                torch.arange(len(rows), dtype=torch.int32)[leaves] if positions is None else positions[leaves]
-            )
+            send_positions.append(bits.numbers(leaves) if positions is None else positions[leaves])
         missed = drawn.mirrors.split(~hit)
         drawn_at = drawn.mirror_positions
         mirror_positions = [bits.numbers(m) if drawn_at is None else drawn_at[q][m] for q, m in enumerate(missed)]

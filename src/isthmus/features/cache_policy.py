@@ -37,9 +37,9 @@ class CachePolicy:
         room = min(count, int(self.rows if self.rows >= 1 else self.rows * count))
         match self.order:
             case "none":
-                return torch.empty(0, dtype=torch.int64)
+                return torch.empty(0, dtype=torch.int64, device=degree.device)
             case "random":
-                return kernels.draw_rows(kernels.stream(key, _SALT), count, room).long()
+                return kernels.draw_rows(kernels.stream(key, _SALT), count, room, degree.device).long()
             case "degree":
                 worth = degree.double()
             case _:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from isthmus.kernels import SparseMatrix
+from isthmus.kernels import SparseMatrix, memory_of
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class FixedRows:
 
     def holds(self, x: Tensor) -> bool:
         """Return whether x shares the memory of these rows: the same tensor, or a view of all of it."""
-        return isinstance(self.rows, Tensor) and x.data_ptr() == self.rows.data_ptr() and x.shape == self.rows.shape
+        return isinstance(self.rows, Tensor) and x.shape == self.rows.shape and memory_of(x) == memory_of(self.rows)
 
     def once(self, what: str, make: Callable[[], T]) -> T:
         """Return the result of ``make``, which is called once and remembered under the name ``what``."""

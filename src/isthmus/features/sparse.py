@@ -16,7 +16,7 @@ def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int,
     """
     where = Where(site, FORWARD, step, "features")
     leaving = [x.take(rows.long()) for rows in links.send_rows]
-    counts = torch.empty(links.num_mirrors, dtype=torch.int32)
+    counts = torch.empty(links.num_mirrors, dtype=torch.int32, device=links.device)
     lengths = [rows.pattern.indptr.diff().to(torch.int32) for rows in leaving]
     transport.exchange(lengths, links.mirrors.split(counts), where._replace(kind="ids")).wait()
     stored = Ends([int(rows.sum()) for rows in links.mirrors.split(counts)])
@@ -28,5 +28,5 @@ def fetch_sparse(x: SparseMatrix, links: Links, transport: Transport, site: int,
 
     columns = gather([rows.pattern.indices for rows in leaving], [len(rows) for rows in lengths])
     values = gather([rows.values for rows in leaving], [0] * transport.size)  # the same rows, so counted only once
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    indptr = torch.cat([counts.new_zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return SparseMatrix(Csr(indptr, columns, x.shape[1]), values)

@@ -5,7 +5,7 @@ from isthmus.kernels.csr import Csr, Scores, Spans, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
-from isthmus.kernels.memory import Memory
+from isthmus.kernels.memory import Memory, memory_of
 from isthmus.kernels.neighbours import (
     Drawn,
     draw_by_weight,
@@ -63,6 +63,7 @@ __all__ = [
     "gather_rows",
     "inclusion",
     "kept_positive",
+    "memory_of",
     "number_nodes",
     "pack_rows",
     "packed_width",

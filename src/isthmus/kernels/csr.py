@@ -46,14 +46,16 @@ class Csr:
         """Return some of the rows (int64, in this order), and for each of their edges its number here (int64)."""
         counts = self.indptr.diff()[rows]
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        at = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts) + torch.arange(int(indptr[-1]))
+        at = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts)
+        at = at + torch.arange(len(at), device=at.device)
         return Csr(indptr, self.indices[at], self.num_cols), at
 
     def after(self, cols: Tensor) -> Csr:
         """Return the same pattern with one more column in front of each row: cols [rows]."""
-        indptr = self.indptr + torch.arange(self.num_rows + 1)
-        indices = torch.empty(self.num_edges + self.num_rows, dtype=torch.int32)
-        added = torch.zeros(len(indices), dtype=torch.bool)
+        where = self.indptr.device
+        indptr = self.indptr + torch.arange(self.num_rows + 1, device=where)
+        indices = torch.empty(self.num_edges + self.num_rows, dtype=torch.int32, device=where)
+        added = torch.zeros(len(indices), dtype=torch.bool, device=where)
         added[indptr[:-1]] = True
         indices[added], indices[~added] = cols.to(torch.int32), self.indices
         return Csr(indptr, indices, self.num_cols)

@@ -22,19 +22,20 @@ def stream(*numbers: int) -> int:
     return key
 
 
-def draw_rows(stream: int, count: int, size: int) -> Tensor:
+def draw_rows(stream: int, count: int, size: int, device: torch.device | None = None) -> Tensor:
     r"""Draw `size` of the numbers 0 … count-1 without replacement, every subset as likely; ascending, int32 [size].
 
-    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken.
+    Number j has the key :math:`mix_{64}(stream + j \cdot golden)`; the smallest keys are taken. They are the same on
+    every ``device`` (None: that of the native core).
     """
     if not 0 <= size <= count < 2**31:
         raise InputError(f"cannot draw {size} of {count} rows: draw between none and all of fewer than 2^31")
     if size == count:
-        return torch.arange(count, dtype=torch.int32)
-    rows = torch.empty(size, dtype=torch.int32)
+        return torch.arange(count, dtype=torch.int32, device=device)
+    rows = torch.empty(size, dtype=torch.int32, device=device)
     lib = _core_for(rows)
     if lib is None:
-        return twin.draw_rows(stream, count, size)
+        return twin.draw_rows(stream, count, size, rows.device)
     if size:
         lib.draw_rows(ctypes.c_uint64(stream), _int(count), _int(size), _ptr(rows))
     return rows

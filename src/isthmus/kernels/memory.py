@@ -7,6 +7,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 
+def memory_of(x: Tensor) -> tuple[int, int]:
+    """Return a number that only tensors in the same memory share while they live, and where in it x begins."""
+    return x.untyped_storage()._cdata, int(x.storage_offset())
+
+
 class Memory(NamedTuple):
     """The rows that a sender remembers of earlier messages, and which of them a message is about."""
 

@@ -82,7 +82,7 @@ def attention_grad(csr: Csr, scores: Scores, x: Tensor, alpha: Tensor, grad: Ten
     grad_heads = grad.unflatten(1, (heads, -1))[rows]
     grad_alpha = (grad_heads * x.unflatten(1, (heads, -1))[cols]).sum(-1)
     mean = torch.zeros_like(target).index_add_(0, rows, alpha * grad_alpha)
-    leaky = torch.where(target[rows] + source[cols] > 0, x.new_tensor(1.0), x.new_tensor(slope))
+    leaky = torch.where(target[rows] + source[cols] > 0, 1.0, slope).to(x.dtype)
     grad_score = alpha * (grad_alpha - mean[rows]) * leaky
     return (
         torch.zeros_like(target).index_add_(0, rows, grad_score),
@@ -91,8 +91,8 @@ def attention_grad(csr: Csr, scores: Scores, x: Tensor, alpha: Tensor, grad: Ten
     )
 
 
-def draw_rows(stream: int, count: int, size: int) -> Tensor:
-    key = _mix64(_signed(stream) + torch.arange(count) * _signed(GOLDEN))
+def draw_rows(stream: int, count: int, size: int, device: torch.device) -> Tensor:
+    key = _mix64(_signed(stream) + torch.arange(count, device=device) * _signed(GOLDEN))
     unsigned_order = (key ^ _signed(1 << 63)).argsort(stable=True)
     return unsigned_order[:size].sort().values.to(torch.int32)
 

@@ -46,7 +46,7 @@ class CachedFeatures:
         since = 0 if row_norms is None else row_norms.since
         if since > self.known:
             whole, sampler = self.schedule.context.whole, self.schedule.sampler
-            inclusion = torch.ones(whole.num_halo, dtype=torch.float64)
+            inclusion = torch.ones(whole.num_halo, dtype=torch.float64, device=whole.device)
             if sampler is not None:
                 inclusion = sampler.inclusion(self.schedule.context, row_norms)
             self.cache.refresh(x, inclusion, whole.halo_degree, step)

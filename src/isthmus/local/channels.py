@@ -20,7 +20,7 @@ class Channels:
 
     def __init__(self, transport: Transport, policy: Policy, whole: Shard, seed: int):
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
-        self.buffers = Buffers()
+        self.buffers = Buffers(whole.device)
         self.made: dict[tuple[ChannelId, str], Channel] = {}
         self.needed_links = whole.links  # all rows that can cross at a site which computes only needed rows
         self.begin(0, False)

@@ -33,7 +33,9 @@ class Crossing:
         self._arrived: Tensor | None = None
         self._gone_back = False
         self._sent_back = torch.empty(0)  # the gradients that left, for the probe
-        self._converted: tuple[int, Tensor] | None = None  # the last rows that were brought into another dtype
+        self._converted: tuple[tuple[int, int], Tensor] | None = (
+            None  # the last rows that were brought into another dtype
+        )
 
     @staticmethod
     def for_aggregation(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
@@ -63,7 +65,7 @@ class Crossing:
         run, rows, channel = self.run, self.run.as_sent(x), self.channel(FORWARD)
         kind = "embeddings" if x.requires_grad else "features"
         if rows is not x:
-            self._converted = x.data_ptr(), rows
+            self._converted = kernels.memory_of(x), rows
         if self.exact:
             channel.post(run.step, rows, run.whole.links, kind)
         elif run.policy.sampler is None:
@@ -134,7 +136,7 @@ class Crossing:
         out = self.outbox(grad.shape[1], grad.dtype)
         rows = self.run.as_rows(grad)
         if rows is not grad:
-            self._converted = grad.data_ptr(), rows
+            self._converted = kernels.memory_of(grad), rows
         self.shard.spread_halo(rows, self.norm, out)
         return out if self.mask is None else self.mask.drop(out, self.shard.halo_nodes, self.run.step, out=out)
 
@@ -182,6 +184,6 @@ class Crossing:
     def as_rows(self, x: Tensor) -> Tensor:
         """Return rows in the dtype in which they are read; once, where the halo's half has done it already."""
         converted, self._converted = self._converted, None
-        if converted is not None and converted[0] == x.data_ptr():
+        if converted is not None and converted[0] == kernels.memory_of(x):
             return converted[1]
         return self.run.as_rows(x)

@@ -49,9 +49,10 @@ class LocalGraph(AllNodes):
     def from_part(
         cls, part: Part, transport: Transport, symmetric: bool, policy: Policy | None = None, **options
     ) -> LocalGraph:
-        """Return the graph of a part on disk; its arrays stay memory-mapped. `Runtime` describes the options."""
-        whole = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32))
-        node_type = None if part.node_type is None else as_tensor(part.node_type)
+        """Return the graph of a part on disk, on the device of the transport. `Runtime` describes the options."""
+        device = transport.device
+        whole = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), device)
+        node_type = None if part.node_type is None else as_tensor(part.node_type, device)
         return cls(Runtime(whole, transport, policy or Policy(), **options), node_type)
 
     # Aggregations

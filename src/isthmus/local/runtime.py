@@ -213,7 +213,7 @@ class Runtime:
                 raise InputError(
                     f"the checkpoint holds {name}, of another version of isthmus: resume with that version"
                 )
-            pieces[piece][rest] = tensor
+            pieces[piece][rest] = tensor.to(self.whole.device)
         self.schedule.restore(pieces["schedule"])
         self.channels.restore(pieces["channels"], self.needed.links_at)
         if self.cached is not None:

@@ -35,14 +35,16 @@ class Boundary:
         if self.size not in ("unbiased", "as-published"):
             raise InputError(f"unknown sample_size {self.size!r}: use unbiased or as-published")
 
-    def rows(self, seed: int, step: int, owner: int, reader: int, count: int) -> Tensor:
+    def rows(
+        self, seed: int, step: int, owner: int, reader: int, count: int, device: torch.device | None = None
+    ) -> Tensor:
         """Return the drawn ones, int32 and ascending, of the ``count`` rows that `reader` has from `owner`."""
         key = kernels.stream(seed, step, _SALT, owner, reader)
         exact = self.rate * count
         size = int(exact)
         if self.size == "unbiased":
             size += int(kernels.stream(key, count) / 2**64 < exact - size)
-        return kernels.draw_rows(key, count, size)
+        return kernels.draw_rows(key, count, size, device)
 
     def weight(self, count: int, size: int) -> float:
         """Return the factor of each of ``size`` rows drawn from ``count``: the inverse of the share drawn.
@@ -56,14 +58,15 @@ class Boundary:
     def draw(self, context: DrawContext, step: int, row_norms: RowNorms | None = None) -> Shard:
         if self.rate == 1:
             return context.whole
-        me, links, seed = context.transport.rank, context.whole.links, context.seed
-        halo = [self.rows(seed, step, q, me, count) for q, count in enumerate(links.mirror_counts)]
-        sent = [self.rows(seed, step, me, q, len(rows)) for q, rows in enumerate(links.send_rows)]
+        me, links, seed, where = context.transport.rank, context.whole.links, context.seed, context.whole.device
+        halo = [self.rows(seed, step, q, me, count, where) for q, count in enumerate(links.mirror_counts)]
+        sent = [self.rows(seed, step, me, q, len(rows), where) for q, rows in enumerate(links.send_rows)]
         scale = [
-            torch.full((len(rows),), self.weight(count, len(rows)), dtype=torch.float64)
+            torch.full((len(rows),), self.weight(count, len(rows)), dtype=torch.float64, device=where)
             for rows, count in zip(halo, links.mirror_counts, strict=True)
         ]
         return context.with_rows(halo, sent, torch.cat(scale))
 
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
-        return torch.full((context.whole.num_halo,), self.rate, dtype=torch.float64)
+        whole = context.whole
+        return torch.full((whole.num_halo,), self.rate, dtype=torch.float64, device=whole.device)

@@ -49,7 +49,7 @@ class LastLayer:
         """Return c [m] and ‖y‖ [n] of the equation above."""
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
-        value = torch.ones(inner.num_cols, dtype=torch.float64)
+        value = torch.ones(inner.num_cols, dtype=torch.float64, device=inner.indices.device)
         if row_norms is not None and row_norms.inner:
             value = torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
         (value,) = kernels.floored(value, floor=SMALLEST)

@@ -78,8 +78,8 @@ class Neighbours:
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
         if row_norms is None or not row_norms.inner:
-            ones = torch.ones(whole.num_inner, dtype=torch.float64)
-            inner, halo = ones, torch.ones(whole.num_halo, dtype=torch.float64)
+            counts = whole.num_inner, whole.num_halo
+            inner, halo = (torch.ones(count, dtype=torch.float64, device=whole.device) for count in counts)
         else:
             inner = self.inner_weight**0.5 * torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
             halo = torch.stack(list(row_norms.halo.values())).sum(0).sqrt()

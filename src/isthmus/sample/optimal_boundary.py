@@ -63,7 +63,8 @@ class OptimalBoundary:
         """Return the probabilities that follow from the norms of rows, at both ends of every link."""
         links = context.whole.links
         if row_norms is None or not row_norms.halo:
-            uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32)  # noqa: E731
+            device = links.device
+            uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32, device=device)  # noqa: E731
             return Probabilities(
                 [uniform(n) for n in links.mirror_counts], [uniform(len(rows)) for rows in links.send_rows]
             )
@@ -76,20 +77,25 @@ class OptimalBoundary:
 
     def probabilities(self, whole: Shard, row_norms: RowNorms) -> Tensor:
         """Return q of every halo node, float64 [h]."""
-        square = torch.zeros(whole.num_halo, dtype=torch.float64)
+        square = torch.zeros(whole.num_halo, dtype=torch.float64, device=whole.device)
         for name, size in row_norms.halo.items():
             target = whole.norm(name, torch.float64).target
-            squared = torch.ones(whole.num_inner, 1, dtype=torch.float64) if target is None else target[:, None] ** 2
+            ones = square.new_ones(whole.num_inner)
+            squared = (ones if target is None else target**2)[:, None]
             square += size * kernels.aggregate(whole.halo_out, squared)[:, 0]
         (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
-        one_row = Csr(torch.tensor([0, len(value)]), torch.arange(len(value), dtype=torch.int32), len(value))
-        budget = torch.tensor([self.rate * len(value)], dtype=torch.float64)
-        level = kernels.fill_levels(one_row, None, value, None, budget)
+        budget = value.new_full((1,), self.rate * len(value))
+        level = kernels.fill_levels(_one_row(value), None, value, None, budget)
         return (level * value).clamp_max(1.0)
 
     def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
         """Return which of these nodes the reader draws, int32."""
         key = kernels.stream(seed, step, _SALT, reader)
-        one_row = Csr(torch.tensor([0, len(ids)]), torch.arange(len(ids), dtype=torch.int32), len(ids))
-        kept = kernels.draw_edges(key, one_row, torch.zeros(1, dtype=torch.int64), ids, q.contiguous(), False)
+        kept = kernels.draw_edges(key, _one_row(ids), ids.new_zeros(1), ids, q.contiguous(), False)
         return kept.nonzero().flatten().to(torch.int32)
+
+
+def _one_row(values: Tensor) -> Csr:
+    """Return the pattern of one row that has an edge from each of these values."""
+    count, where = len(values), values.device
+    return Csr(torch.tensor([0, count], device=where), torch.arange(count, dtype=torch.int32, device=where), count)

@@ -62,4 +62,4 @@ class RandomEdges:
         return 1 - (1 - self.kept(*context.whole.totals(context.transport))) ** readers
 
     def _weighted(self, csr: Csr, p: float, dtype: torch.dtype) -> Pattern:
-        return Pattern(csr, torch.full((csr.num_edges,), 1 / p, dtype=dtype))
+        return Pattern(csr, torch.full((csr.num_edges,), 1 / p, dtype=dtype, device=csr.indices.device))

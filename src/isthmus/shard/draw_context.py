@@ -52,7 +52,7 @@ class DrawContext:
 
     def ask(self, halo: Csr, step: int, site: str = "drawn graph") -> ReadRequest:
         """Tell owners which halo rows the edges n × h read, one bit per row; do not wait for the other workers."""
-        read = torch.zeros(self.whole.num_halo, dtype=torch.bool)
+        read = torch.zeros(self.whole.num_halo, dtype=torch.bool, device=self.whole.device)
         read[halo.indices.long()] = True
         return ReadRequest(read, self.whole.links.push(read, self.transport, Where(site, "setup", step, "ids")))
 
@@ -85,8 +85,8 @@ def _links(links: Links, halo: Sequence[Tensor], sent: Sequence[Tensor]) -> Link
 def _attributes(whole: Shard, picked: Tensor) -> tuple[Tensor, Tensor]:
     """Return edge attributes in the order of the twice transposed halo edges: by target, then by halo node."""
     inner, halo = whole.attributes()
-    number = torch.full((whole.num_halo,), -1)
-    number[picked] = torch.arange(len(picked))
+    number = torch.full((whole.num_halo,), -1, device=whole.device)
+    number[picked] = torch.arange(len(picked), device=whole.device)
     cols = number[whole.halo.indices.long()]
     kept = (cols >= 0).nonzero().flatten()
     order = torch.argsort(whole.halo.edge_rows[kept] * max(len(picked), 1) + cols[kept])

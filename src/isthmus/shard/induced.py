@@ -23,7 +23,7 @@ def induced_shard(whole: Shard, keep: Tensor, transport: Transport) -> Shard:
     halo, halo_kept = _keep(whole.halo, keep, read)
     wanted = whole.links.push(read, transport, where).wait()
     degree = (inner.indptr.diff() + halo.indptr.diff()).to(torch.int32)
-    degree_of_all = torch.zeros(whole.num_inner, dtype=torch.int32)
+    degree_of_all = degree.new_zeros(whole.num_inner)
     degree_of_all[keep] = degree
     number = _number(keep)
     send_rows = [number[rows[flags].long()] for rows, flags in zip(whole.links.send_rows, wanted, strict=True)]

@@ -84,6 +84,6 @@ class NeededRows:
 
 
 def _flags(count: int, rows: Tensor) -> Tensor:
-    flags = torch.zeros(count, dtype=torch.bool)
+    flags = torch.zeros(count, dtype=torch.bool, device=rows.device)
     flags[rows.long()] = True
     return flags

@@ -93,7 +93,8 @@ def _looped(pattern: Pattern, rows: Tensor | None) -> Pattern:
     looped = pattern.csr.after(rows)
     if pattern.weight is None:
         return Pattern(looped)
-    weights, loops = pattern.weight.new_ones(looped.num_edges), torch.zeros(looped.num_edges, dtype=torch.bool)
+    weights = pattern.weight.new_ones(looped.num_edges)
+    loops = torch.zeros(looped.num_edges, dtype=torch.bool, device=rows.device)
     loops[looped.indptr[:-1]] = True
     weights[~loops] = pattern.weight
     return Pattern(looped, weights)

@@ -64,6 +64,10 @@ class Shard:
         )
 
     @property
+    def device(self) -> torch.device:
+        return self.nodes.device
+
+    @property
     def num_inner(self) -> int:
         return self.inner.num_rows
 
@@ -171,5 +175,5 @@ class Shard:
     @cached_property
     def attention_pattern(self) -> tuple[Csr, tuple[Csr, Tensor]]:
         """The pattern `full` with a self loop in front of every row, and its transpose."""
-        pattern = self.full.after(torch.arange(self.num_inner))
+        pattern = self.full.after(torch.arange(self.num_inner, device=self.device))
         return pattern, kernels.transpose(pattern)

@@ -49,7 +49,8 @@ def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: W
     if metric == "roc-auc":
         return _roc_auc(logits, y, transport, where)
     if metric == "accuracy":
-        counts = torch.tensor([(logits.argmax(1) == y).sum(), len(y)], dtype=torch.float64)
+        hits = (logits.argmax(1) == y).sum().double()
+        counts = torch.stack([hits, torch.full_like(hits, len(y))])
     else:
         counts = _f1_counts(logits, y)
     top, bottom = transport.all_reduce(counts, where).tolist()

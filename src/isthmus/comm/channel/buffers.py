@@ -11,7 +11,9 @@ _SPARE = 8  # buffers are made 1/8 larger than asked, because drawn messages dif
 class Buffers:
     """A pool that hands out tensors of any shape; each is the caller's until it is given back."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+        self.reuses = device is None or device.type == "cpu"  # torch keeps freed memory of other devices by itself
         self._free: list[Tensor] = []
         self._lent: dict[int, Tensor] = {}
 
@@ -19,8 +21,8 @@ class Buffers:
         size = dtype.itemsize
         for extent in shape:
             size *= extent
-        if not size:
-            return torch.empty(shape, dtype=dtype)
+        if not size or not self.reuses:
+            return torch.empty(shape, dtype=dtype, device=self.device)
         fitting = [i for i, memory in enumerate(self._free) if size <= memory.numel() <= 2 * size]
         if fitting:
             memory = self._free.pop(min(fitting, key=lambda i: self._free[i].numel()))
@@ -34,6 +36,6 @@ class Buffers:
 
     def give(self, tensor: Tensor) -> None:
         """Take a tensor back; ignore one that was not lent here."""
-        memory = self._lent.pop(tensor.data_ptr(), None) if tensor.numel() else None
+        memory = self._lent.pop(tensor.data_ptr(), None) if self.reuses and tensor.numel() else None
         if memory is not None:
             self._free.append(memory)

@@ -18,7 +18,7 @@ from isthmus.comm import bits
 from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.reader import Message, Reader, arriving_counts
 from isthmus.comm.channel.select import Picks
-from isthmus.comm.channel.sender import NOTHING, Sender
+from isthmus.comm.channel.sender import Sender
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.ledger import PROBE, Where
 from isthmus.comm.legs import BACKWARD, GATHER, ChannelId
@@ -117,11 +117,11 @@ class Channel:
         """Return which rows come from each peer: as the clock says, or as the peer announces, one bit per row."""
         select, everyone = self.sender.select, range(self.transport.size)
         if not select.compares:
-            return [None if step == self.first or select.by_clock(q, step) else NOTHING for q in everyone]
+            return [None if step == self.first or select.by_clock(q, step) else links.nothing for q in everyone]
         leaving, arriving = links.leaving(self.id.leg), links.arriving(self.id.leg)
-        said, heard = [], [bits.room(count) for count in arriving.counts]
+        said, heard = [], [bits.room(count, links.device) for count in arriving.counts]
         for count, picks in zip(leaving.counts, mine, strict=True):
-            comes = torch.zeros(count, dtype=torch.bool)
+            comes = torch.zeros(count, dtype=torch.bool, device=links.device)
             comes[slice(None) if picks is None else picks.long()] = True
             said.append(bits.pack(comes))
         self.transport.exchange(said, heard, where._replace(kind="ids")).wait()

@@ -101,7 +101,7 @@ class Reader:
         if first:
             wide = kernels.sum_dtype(message.dtype)
             self.store = message.parts[0].new_zeros(ends.ptr[-1], message.width, dtype=wide)
-            self.updated = torch.full((ends.ptr[-1],), message.sent, dtype=torch.int32)
+            self.updated = self.store.new_full((ends.ptr[-1],), message.sent, dtype=torch.int32)
         came = message.links.arriving(self.channel.leg)
         updated = ends.split(self.updated)
         for q, rows in enumerate(ends.split(self.store)):

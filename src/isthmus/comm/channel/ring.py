@@ -57,7 +57,7 @@ class Ring(Channel):
         sizes = torch.zeros(self.transport.size, dtype=torch.int64)
         sizes[self.transport.rank] = self.num_inner
         self.blocks = self.transport.all_reduce(sizes, where).tolist()
-        numbers = torch.arange(self.num_inner, dtype=torch.int32)
+        numbers = torch.arange(self.num_inner, dtype=torch.int32, device=self.whole.device)
         self.read = self.whole.mirrors.split(self.whole.pull(numbers, self.transport, where))
 
     def _broadcast(self, step: int) -> Tensor:
@@ -101,6 +101,6 @@ class Ring(Channel):
         nothing = message[:0]
         leaving, arriving = [nothing] * size, [nothing] * size
         leaving[(rank + 1) % size] = message
-        arriving[(rank - 1) % size] = passing = torch.empty(rows, width, dtype=dtype)
+        arriving[(rank - 1) % size] = passing = like.new_empty(rows, width, dtype=dtype)
         self.transport.exchange(leaving, arriving, self.where).wait()
         return passing

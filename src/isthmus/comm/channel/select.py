@@ -102,7 +102,7 @@ class Gap(Select):
         moved = sum(float(torch.linalg.vector_norm(new - old)) ** 2 for new, old in zip(rows, held, strict=True))
         size = sum(float(torch.linalg.vector_norm(old)) ** 2 for old in held)
         still = moved <= self.bound**2 * size and size > 0
-        return [torch.empty(0, dtype=torch.int32)] * len(rows) if still else [None] * len(rows)
+        return [rows[0].new_empty(0, dtype=torch.int32)] * len(rows) if still else [None] * len(rows)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from isthmus.comm.legs import SCATTER
 from isthmus.comm.links import Links
 from isthmus.kernels import Memory
 
-NOTHING = torch.empty(0, dtype=torch.int32)
-
 
 @dataclass
 class Leaving:
@@ -77,7 +75,7 @@ class Sender:
         ``first``: nobody holds any, so a clock is not asked, and values are compared with zeros.
         """
         if not self.select.compares:
-            picks = None if first or self.select.by_clock(self.rank, step) else NOTHING
+            picks = None if first or self.select.by_clock(self.rank, step) else self.whole.nothing
             return blocks, [picks] * len(blocks)
         # Rows have to be gathered to be compared, so they are sent from that copy.
         blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]

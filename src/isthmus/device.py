@@ -1,0 +1,134 @@
+"""Devices: which one a worker computes on, how much memory it has, and copies between it and the host.
+
+Outside `kernels` and `comm` this is the only file that names a device type. It was written where there was no
+accelerator: streams, events and pinned memory of CUDA were never run, all else is tested on a pretend device
+(docs/devices.md says what was measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import InputError
+from isthmus.units import size_text
+
+HOST = torch.device("cpu")
+AUTO = "auto"
+HELP = "auto (this worker's accelerator, else the CPU), cpu, cuda, cuda:K, or another device of torch."
+
+
+def pick(asked: str, local_rank: int = 0) -> torch.device:
+    """Return the device of the worker with this number on its machine; make it torch's current one.
+
+    ``auto`` is the accelerator that torch has here, else the host; a type without a number is shared out by rank.
+    """
+    if asked == AUTO:
+        kind = _accelerator()
+        return HOST if kind is None else _numbered(kind, None, local_rank)
+    try:
+        device = torch.device(asked)
+    except (RuntimeError, TypeError):
+        raise InputError(f"{asked!r} is no device of torch: use {HELP}") from None
+    if device.type == HOST.type:
+        return HOST
+    return _numbered(device.type, device.index, local_rank)
+
+
+def _accelerator() -> str | None:
+    """Return the type of accelerator that torch has here; Apple's is left out, since it has no float64."""
+    found = torch.accelerator.current_accelerator()
+    return None if found is None or found.type == "mps" or not _module(found.type).is_available() else found.type
+
+
+def _numbered(kind: str, index: int | None, local_rank: int) -> torch.device:
+    count = _count(kind)
+    if not count:
+        raise InputError(f"torch finds no {kind} device here: give --device cpu, or install a torch built for {kind}")
+    if index is None:
+        index = local_rank % count
+    if index >= count:
+        raise InputError(f"there is no {kind}:{index}, only {count} such device(s): give one below {kind}:{count}")
+    device = torch.device(kind, index)
+    _module(kind).set_device(device)
+    return device
+
+
+def _count(kind: str) -> int:
+    try:
+        module = _module(kind)
+        return module.device_count() if module.is_available() else 0
+    except (RuntimeError, AttributeError):
+        return 0
+
+
+def _module(kind: str) -> Any:
+    return torch.get_device_module(kind)
+
+
+def is_host(device: torch.device) -> bool:
+    return device.type == HOST.type
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Return a tensor in the host's memory, where files and numpy can read it; unchanged if it is there."""
+    return tensor.to(HOST)
+
+
+def free_memory(device: torch.device) -> tuple[int, int] | None:
+    """Return the free and the total bytes of an accelerator; None for the host, or if it does not tell."""
+    tell = None if is_host(device) else getattr(_module(device.type), "mem_get_info", None)
+    return None if tell is None else tell(device)
+
+
+def described(device: torch.device) -> str:
+    """Return a device in words, such as "cuda:0 (NVIDIA A100, 79.1 GiB free of 80.0 GiB)"."""
+    about = []
+    if not is_host(device) and hasattr(_module(device.type), "get_device_name"):
+        about.append(str(_module(device.type).get_device_name(device)))
+    if memory := free_memory(device):
+        about.append(f"{size_text(memory[0])} free of {size_text(memory[1])}")
+    return f"{device} ({', '.join(about)})" if about else str(device)
+
+
+def every_device() -> list[torch.device]:
+    """Return the accelerators of this machine."""
+    kind = _accelerator()
+    return [] if kind is None else [torch.device(kind, index) for index in range(_count(kind))]
+
+
+def multiplies_bf16_fast(device: torch.device) -> bool:
+    """Return whether an accelerator has instructions for bf16; for the host ask `kernels.bf16_is_fast`."""
+    supports = getattr(_module(device.type), "is_bf16_supported", None)
+    return supports is None or bool(supports())
+
+
+class Copier:
+    """Copies rows from a device to pinned memory of the host and back, on a stream of their own."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def to_host(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[[], None] | None]:
+        """Return copies in the host's memory, and a function that waits until they are complete; None: they are."""
+        if self.stream is None:
+            return [on_host(tensor) for tensor in tensors], None
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            copies = [_pinned(tensor).copy_(tensor, non_blocking=True) for tensor in tensors]
+        for tensor in tensors:
+            if not tensor.is_cpu:
+                tensor.record_stream(self.stream)  # its memory must not be given to others before it is copied
+        return copies, self.stream.record_event().synchronize
+
+    def room(self, tensor: Tensor) -> Tensor:
+        """Return memory of the host for a tensor that will arrive."""
+        return torch.empty(tensor.shape, dtype=tensor.dtype) if self.stream is None else _pinned(tensor)
+
+
+def _pinned(like: Tensor) -> Tensor:
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
