@@ -39,7 +39,7 @@ class Layer(Shard):
         halo: Pattern | None = None,  # t × h
         links: Links | None = None,
     ):
-        nothing = Csr(torch.zeros(inner.csr.num_rows + 1, dtype=torch.int64), inner.csr.indices[:0], 0)
+        nothing = Csr(torch.zeros_like(inner.csr.indptr), inner.csr.indices[:0], 0)
         super().__init__(
             inner=inner.csr,
             halo=nothing if halo is None else halo.csr,
