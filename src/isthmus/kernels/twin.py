@@ -82,7 +82,8 @@ def attention_grad(csr: Csr, scores: Scores, x: Tensor, alpha: Tensor, grad: Ten
     grad_heads = grad.unflatten(1, (heads, -1))[rows]
     grad_alpha = (grad_heads * x.unflatten(1, (heads, -1))[cols]).sum(-1)
     mean = torch.zeros_like(target).index_add_(0, rows, alpha * grad_alpha)
-    leaky = torch.where(target[rows] + source[cols] > 0, 1.0, slope).to(x.dtype)
+    above = target[rows] + source[cols] > 0
+    leaky = torch.full_like(alpha, slope).masked_fill_(above, 1.0)
     grad_score = alpha * (grad_alpha - mean[rows]) * leaky
     return (
         torch.zeros_like(target).index_add_(0, rows, grad_score),
