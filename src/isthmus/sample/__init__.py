@@ -1,6 +1,6 @@
 """Samplers: each draws the graph that a step trains on from the whole one."""
 
-from isthmus.sample.blocks import Blocks, Expansion, Layer, Numbering
+from isthmus.sample.blocks import Block, Blocks, Expansion, Numbering
 from isthmus.sample.boundary import Boundary
 from isthmus.sample.last_layer import FEW_NEEDED, LastLayer
 from isthmus.sample.neighbour_sampler import NeighbourSampler
@@ -13,11 +13,11 @@ from isthmus.sample.structure import Structure
 
 __all__ = [
     "FEW_NEEDED",
+    "Block",
     "Blocks",
     "Boundary",
     "Expansion",
     "LastLayer",
-    "Layer",
     "NeighbourSampler",
     "Neighbours",
     "Numbering",

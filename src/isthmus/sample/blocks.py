@@ -27,7 +27,7 @@ class Expansion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layer:
+class Block:
     """One block: the drawn edges into the first t nodes of a batch from its first s, t ≤ s."""
 
     csr: Csr  # t × s
@@ -43,7 +43,7 @@ class Blocks:
     nodes: Tensor  # int64 [n], book ids
     original: Tensor  # int64 [n]
     degree: Tensor | None  # int64 [n], numbers of neighbours in the whole graph; None where they are not known here
-    layers: tuple[Layer, ...]  # the input layer first
+    layers: tuple[Block, ...]  # the input layer first
     num_seeds: int
 
 

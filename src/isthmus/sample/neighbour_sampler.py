@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.kernels import Drawn, Spans
-from isthmus.sample.blocks import Blocks, Expansion, Layer, Numbering
+from isthmus.sample.blocks import Block, Blocks, Expansion, Numbering
 from isthmus.sample.structure import Structure
 
 _SALT = 0x5A6E
@@ -75,12 +75,12 @@ class NeighbourSampler:
             raise InputError("this structure has only some of the nodes: expand the frontier at the owners, hop by hop")
         numbering = Numbering(structure.num_rows) if numbering is None else numbering
         numbering.start(structure.rows_of(seeds))
-        layers: list[Layer] = []
+        layers: list[Block] = []
         for hop in range(len(self.fanouts)):
             frontier = numbering.nodes
             found = self.draw(structure, frontier, step, hop, edges=edges)
             csr = numbering.add(found.indptr, found.neighbours)
-            layers.insert(0, Layer(csr, found.scale, found.weight, found.edges))
+            layers.insert(0, Block(csr, found.scale, found.weight, found.edges))
         nodes = numbering.nodes
         _, degree = kernels.row_spans(structure.pattern, nodes)
         original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
