@@ -77,7 +77,7 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """Gather rows: ``out[i] = x[rows[i]]``; rows int32."""
+    """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous."""
     if out is None:
         out = x.new_empty(len(rows), x.shape[1])
     lib = _core_for(x)
@@ -85,7 +85,8 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
         twin.gather_rows(x, rows, out)
         return out
     x, size = _rows(x), x.element_size()
-    lib.gather_rows(
+    loop = lib.gather_rows_i64 if rows.dtype == torch.int64 else lib.gather_rows_i32
+    loop(
         *(_int(len(rows)), _ptr(rows), _ptr(x), _int(x.shape[1] * size), _int(x.stride(0) * size)),
         *(_ptr(out), torch.get_num_threads()),
     )

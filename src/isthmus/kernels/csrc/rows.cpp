@@ -6,6 +6,15 @@ namespace {
 
 constexpr int kAhead = 8;
 
+template <typename Id>
+void gather(int64_t count, const Id* rows, const char* from, int64_t bytes, int64_t from_stride, char* to, int threads) {
+  for_each(count, threads, [&](int64_t i) {
+    const char* ahead = from + rows[std::min(i + kAhead, count - 1)] * from_stride;
+    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(ahead + byte);
+    std::memcpy(to + i * bytes, from + rows[i] * from_stride, bytes);
+  });
+}
+
 template <typename T>
 void scatter_add(int64_t count, const int32_t* rows, const T* from, int64_t width, T* to, int64_t to_stride, int threads) {
   for_each(count, threads, [&](int64_t i) {
@@ -19,14 +28,14 @@ void scatter_add(int64_t count, const int32_t* rows, const T* from, int64_t widt
 }  // namespace isthmus
 
 // to[i] = from[rows[i]], rows of `bytes` bytes.
-ISTHMUS_API void gather_rows(int64_t count, const int32_t* rows, const char* from, int64_t bytes, int64_t from_stride,
-                             char* to, int threads) {
-  isthmus::for_each(count, threads, [&](int64_t i) {
-    const char* ahead = from + rows[std::min(i + isthmus::kAhead, count - 1)] * from_stride;
-    for (int64_t byte = 0; byte < bytes; byte += isthmus::kCacheLine) __builtin_prefetch(ahead + byte);
-    std::memcpy(to + i * bytes, from + rows[i] * from_stride, bytes);
-  });
-}
+#define ISTHMUS_GATHER(SUFFIX, ID)                                                                                   \
+  ISTHMUS_API void gather_rows_##SUFFIX(int64_t count, const ID* rows, const char* from, int64_t bytes,              \
+                                        int64_t from_stride, char* to, int threads) {                                \
+    isthmus::gather(count, rows, from, bytes, from_stride, to, threads);                                             \
+  }
+
+ISTHMUS_GATHER(i32, int32_t)
+ISTHMUS_GATHER(i64, int64_t)
 
 // to[rows[i]] += from[i]; the rows are distinct.
 #define ISTHMUS_SCATTER_ADD(SUFFIX, T)                                                                              \
