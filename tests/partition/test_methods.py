@@ -197,8 +197,8 @@ def test_metis_follows_edge_weights():
 
 def test_metis_refuses_what_does_not_fit(monkeypatch):
     graph = communities()
-    monkeypatch.setattr(metis, "_free_memory", lambda: 80 * graph.num_edges - 1)
+    monkeypatch.setattr(metis, "free_memory", lambda: 80 * graph.num_edges - 1)
     with pytest.raises(InputError, match="use --method ldg"):
         kway(graph.indptr, graph.indices, 2)
-    monkeypatch.setattr(metis, "_free_memory", lambda: None)
+    monkeypatch.setattr(metis, "free_memory", lambda: None)
     assert set(kway(graph.indptr, graph.indices, 2)) == {0, 1}

@@ -95,7 +95,7 @@ def kway(
 
 def _check_memory(edges: int) -> None:
     """Refuse a graph that the free memory cannot hold, since METIS keeps every level of its coarsening."""
-    needed, free = edges * BYTES_PER_EDGE, _free_memory()
+    needed, free = edges * BYTES_PER_EDGE, free_memory()
     if free is not None and needed > free:
         raise InputError(
             f"METIS needs about {needed / 2**30:.0f} GiB for {edges:,} edges and {free / 2**30:.0f} GiB are free: "
@@ -103,7 +103,7 @@ def _check_memory(edges: int) -> None:
         )
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
     """Return the bytes that can be allocated without swapping; None if the system does not say."""
     try:
         with open("/proc/meminfo") as lines:

@@ -1,0 +1,68 @@
+"""The edges that a vertex-cut places, and how the native core is called with arrays of numpy.
+
+Both directions of an edge of a symmetric graph are one edge here: they live together, which costs no replica.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.graph import Graph
+from isthmus.kernels.native import core
+from isthmus.partition.vertex import twin
+
+Report = Callable[[int, int], None]  # (done, total)
+
+
+def num_placed(graph: Graph) -> int:
+    """Return how many edges are placed: those of a symmetric graph once for both directions."""
+    return graph.num_edges // 2 if graph.symmetric else graph.num_edges
+
+
+def total_degree(graph: Graph) -> np.ndarray:
+    """Return the number of placed edges at each node, int64 [N]."""
+    degree = np.diff(graph.indptr).astype(np.int64)
+    if graph.symmetric:
+        return degree
+    for first in range(0, graph.num_edges, 1 << 24):
+        degree += np.bincount(graph.indices[first : first + (1 << 24)], minlength=len(degree))
+    return degree
+
+
+def call(function: Any, *arguments: int | np.ndarray | None) -> int:
+    """Call a function of the native core with whole numbers and contiguous arrays."""
+    function.restype = ctypes.c_int64
+    values = [
+        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else
+        ctypes.c_void_p(None) if value is None else ctypes.c_int64(value)
+        for value in arguments
+    ]  # fmt: skip
+    return function(*values)
+
+
+def replica_sets(nodes: int, parts: int) -> np.ndarray:
+    """Return an empty set of parts for every node: bits of uint64 [N, words]."""
+    return np.zeros((nodes, -(-parts // 64)), np.uint64)
+
+
+def mark_replicas(graph: Graph, part: np.ndarray, sets: np.ndarray) -> None:
+    """Add the parts of its placed edges to the set of each node."""
+    library = core()
+    if library is None:
+        twin.mark_replicas(graph, part, sets)
+    else:
+        call(library.mark_replicas, graph.num_nodes, *csr(graph), part, sets.shape[1], sets)
+
+
+def csr(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the graph's CSR as the native core takes it."""
+    return np.ascontiguousarray(graph.indptr, np.int64), np.ascontiguousarray(graph.indices, np.int32)
+
+
+def capacity(edges: int, parts: int, tolerance: float) -> int:
+    """Return how many edges a part may have: max/mean stays below 1 + tolerance, and all fit."""
+    return max(-(-edges // parts), int(edges / parts * (1 + tolerance)))

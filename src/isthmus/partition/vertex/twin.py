@@ -1,0 +1,167 @@
+"""The vertex-cuts in plain Python: what the native core computes, edge for edge, and what runs without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from isthmus.graph.graph import Graph
+
+LAMBDA = 1024  # the weight of HDRF's balance, in 1/1024
+_ONE = 1 << 20  # HDRF's unit of scores
+
+
+def placed_edges(graph: Graph) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, row, column) of every edge that is placed: of a symmetric graph one of each pair."""
+    for row in range(graph.num_nodes):
+        for e in range(graph.indptr[row], graph.indptr[row + 1]):
+            if not graph.symmetric or graph.indices[e] < row:
+                yield e, row, int(graph.indices[e])
+
+
+def ebv(graph: Graph, host: np.ndarray, costs: np.ndarray, degree: np.ndarray, part: np.ndarray) -> np.ndarray:
+    parts = len(host)
+    new_replica, new_host, of_edge, of_node = costs.tolist()
+    here: dict[int, set[int]] = defaultdict(set)
+    there: dict[int, set[int]] = defaultdict(set)
+    load = [0] * parts
+    for e, u, v in sorted(placed_edges(graph), key=lambda edge: degree[edge[1]] + degree[edge[2]]):
+
+        def score(p: int, u: int = u, v: int = v) -> int:
+            replicas = (p not in here[u]) + (p not in here[v])
+            hosts = (host[p] not in there[u]) + (host[p] not in there[v])
+            return load[p] + new_replica * replicas + new_host * int(hosts)
+
+        best = min(range(parts), key=score)  # the first of several
+        load[best] += of_edge + of_node * ((best not in here[u]) + (best not in here[v]))
+        for node in (u, v):
+            here[node].add(best)
+            there[node].add(int(host[best]))
+        part[e] = best
+    return part
+
+
+def hdrf(
+    graph: Graph,
+    parts: int,
+    capacity: int,
+    degree: np.ndarray,
+    state: tuple[np.ndarray, np.ndarray, np.ndarray],
+    high: np.ndarray | None,
+) -> np.ndarray:
+    """Place edges by HDRF; ``state``: part [E], size [P] and the replica sets so far."""
+    part, size, sets = state
+    for e, u, v in placed_edges(graph):
+        if high is not None and not (high[u] and high[v]):
+            continue
+        of_u = _ONE + _ONE * int(degree[v]) // int(degree[u] + degree[v])
+        spread = int(size.max() - size.min())
+        unit = (_ONE << 10) // (1 + spread) * LAMBDA
+
+        def score(p: int, u: int = u, v: int = v, of_u: int = of_u, unit: int = unit) -> int:
+            held = in_part(sets, u, p) * of_u + in_part(sets, v, p) * (3 * _ONE - of_u)
+            return held + (int(size.max() - size[p]) * unit >> 20)
+
+        best = max((p for p in range(parts) if size[p] < capacity), key=score)  # the first of several
+        size[best] += 1
+        add_to_part(sets, u, best)
+        add_to_part(sets, v, best)
+        part[e] = best
+    return part
+
+
+def expand(graph: Graph, rooms: list[int], order: np.ndarray, high: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Grow the parts one after the other, part k by up to ``rooms[k]`` edges; see `partition.vertex.expansion`."""
+    around: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_nodes)]  # (neighbour, edge)
+    for e, u, v in placed_edges(graph):
+        around[u].append((v, e))
+        around[v].append((u, e))
+    for k, most in enumerate(rooms):
+        room = most
+        inside = {int(v) for v in np.flatnonzero(high)}
+        waiting: dict[int, tuple[int, int]] = {}  # node → (neighbours outside, minus the time of its last change)
+        clock = 0
+
+        def join(v: int, waits: bool) -> None:
+            nonlocal room, clock
+            inside.add(v)
+            outside = 0
+            for w, e in around[v]:
+                if part[e] >= 0:
+                    continue
+                if w in inside and room > 0:
+                    part[e], room, clock = k, room - 1, clock + 1
+                    if w in waiting:
+                        left = waiting.pop(w)[0] - 1
+                        if left > 0:
+                            waiting[w] = left, -clock
+                elif w not in inside:
+                    outside += 1
+            if waits and outside:
+                clock += 1
+                waiting[v] = outside, -clock
+
+        while room > 0:
+            if waiting:
+                v = min(waiting, key=lambda node: waiting[node])
+                del waiting[v]
+            else:
+                idle = (int(v) for v in order if not high[v] and any(part[e] < 0 for _, e in around[v]))
+                v = next(idle, -1)
+                if v < 0:
+                    break
+                if v not in inside:
+                    join(v, False)
+            for w, e in around[v]:
+                if room > 0 and part[e] < 0 and w not in inside:
+                    join(w, True)
+    return part
+
+
+def place_reverses(graph: Graph, part: np.ndarray) -> None:
+    """Give the other direction of each edge of a symmetric graph the part of the placed one."""
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    upper = np.flatnonzero(graph.indices > rows)
+    order = np.lexsort((rows[upper], graph.indices[upper]))  # as the placed ones lie: by row, then column
+    part[upper[order]] = part[graph.indices < rows]
+
+
+def masters(graph: Graph, parts: int, part: np.ndarray) -> np.ndarray:
+    """Choose the owner of every node among the parts that hold an edge of it, int32 [N]."""
+    sets = np.zeros((graph.num_nodes, -(-parts // 64)), np.uint64)
+    mark_replicas(graph, part, sets)
+    held = [[p for p in range(parts) if in_part(sets, v, p)] for v in range(graph.num_nodes)]
+    sent, owned = [0] * parts, [0] * parts
+    owner = np.zeros(graph.num_nodes, np.int32)
+    for wanted in (1, 2, 0):
+        for v, of_node in enumerate(held):
+            if min(len(of_node), 2) != wanted:
+                continue
+            load = sent if wanted else owned
+            best = min(of_node or range(parts), key=lambda p: (load[p], owned[p], p))
+            owner[v] = best
+            owned[best] += 1
+            if wanted == 2:
+                for p in of_node:
+                    sent[p] += 1
+                sent[best] += len(of_node) - 2
+    return owner
+
+
+def mark_replicas(graph: Graph, part: np.ndarray, sets: np.ndarray) -> None:
+    """Add the parts of its placed edges to the set of each node."""
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    placed = part >= 0
+    of = part[placed].astype(np.int64)
+    for nodes in (rows[placed], graph.indices[placed]):
+        np.bitwise_or.at(sets, (nodes, of // 64), np.left_shift(np.uint64(1), (of % 64).astype(np.uint64)))
+
+
+def in_part(sets: np.ndarray, node: int, part: int) -> bool:
+    return bool(int(sets[node, part // 64]) >> part % 64 & 1)
+
+
+def add_to_part(sets: np.ndarray, node: int, part: int) -> None:
+    sets[node, part // 64] |= np.uint64(1 << part % 64)
