@@ -82,7 +82,7 @@ def test_what_is_lent_is_what_is_asked_where_there_is_a_choice():
 
 
 def test_unknown_cuts_are_refused(tmp_path):
-    with pytest.raises(InputError, match="unknown cut 'corner': choose one of edge, cover"):
+    with pytest.raises(InputError, match="unknown cut 'corner': choose one of edge, cover, vertex"):
         partition(communities(), 2, out=tmp_path / "parts", cut="corner")
 
 

@@ -74,7 +74,7 @@ class TrainOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     method: str | None
-    """How to cut: metis, ldg, blocks or random."""
+    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash."""
     checkpoint_every: int
     """Steps between checkpoints; 0: at evaluations."""
     out: str | os.PathLike[str] | None
@@ -138,6 +138,6 @@ class WorkerOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     method: str | None
-    """How to cut: metis, ldg, blocks or random."""
+    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash."""
     seed: int
     """For every random draw."""

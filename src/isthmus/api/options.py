@@ -21,13 +21,9 @@ from isthmus.recipes import Recipe
 from isthmus.recipes.parse import read_options
 
 DECLARED = (TrainConfig, ModelConfig, Start, Job, PredictConfig, LoadOptions, PartitionOptions)
-_BY_RECIPE = {"method": None}  # the recipe's own method
 OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "train": _BY_RECIPE,
-    "compare": _BY_RECIPE,
-    "plan": _BY_RECIPE,
     "verify": {"hidden": 16, "steps": 5, "dtype": "float64"},
-    "Worker": {**_BY_RECIPE, "dtype": None},  # torch's default
+    "Worker": {"dtype": None},  # torch's default
 }
 
 

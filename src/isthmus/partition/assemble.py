@@ -19,10 +19,14 @@ def assemble(book: Book) -> Graph:
         raise InputError(f"{book.folder}: node {int(place.argmin())} is in no part: write the parts again")
     sources, targets, attributes = [], [], []
     for part in parts:
-        for kind, names in (("inner", part.nodes), ("halo", part.halo_nodes)):
+        every = np.concatenate([part.nodes, part.halo_nodes])
+        ends = {"inner": (part.nodes, part.nodes), "halo": (part.halo_nodes, part.nodes)}
+        if part.mirror_indptr is not None:
+            ends["mirror"] = every, part.halo_nodes
+        for kind, (begins, names) in ends.items():
             indptr, indices = getattr(part, f"{kind}_indptr"), getattr(part, f"{kind}_indices")
-            sources.append(names[indices])
-            targets.append(np.repeat(part.nodes, np.diff(indptr)))
+            sources.append(begins[indices])
+            targets.append(np.repeat(names, np.diff(indptr)))
             attributes.append(getattr(part, f"{kind}_edge_attr"))
     source, target = np.concatenate(sources), np.concatenate(targets)
     order = np.lexsort((source, target))

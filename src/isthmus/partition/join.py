@@ -25,6 +25,11 @@ def join(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) 
     """
     halo = _JoinedHalo.of(parts, blocks, ranges)
     sent = [_sent(parts, block) for block in blocks]
+    vertex: dict[str, Any] = {}
+    if parts[0].halo_legs is not None:  # a vertex-cut
+        told = [_sent_legs(parts, block) for block in blocks]
+        vertex = {"send_legs": np.concatenate(told), "halo_legs": halo.legs(parts)}
+    edges = _vertex_edges if vertex else _edges
     return replace(
         parts[0],
         index=list(blocks).index(_block(parts)),
@@ -35,7 +40,8 @@ def join(parts: Sequence[Part], blocks: Sequence[range], ranges: Sequence[int]) 
         send_rows=np.concatenate(sent),
         send_ptr=np.cumsum([0, *(len(rows) for rows in sent)]),
         cover=None,  # another halo, whose cover has to be found anew
-        **({} if len(parts) == 1 else {**_inner_rows(parts), **_edges(parts, halo.columns)}),
+        **vertex,
+        **({} if len(parts) == 1 else {**_inner_rows(parts), **edges(parts, halo.columns)}),
     )
 
 
@@ -86,6 +92,33 @@ class _JoinedHalo:
             ptr.append(total)
         once_each = [np.concatenate(pieces) for pieces in (nodes, degree, rows)]
         return _JoinedHalo(once_each[0], once_each[1], once_each[2], np.array(ptr, np.int64), columns)
+
+    def legs(self, parts: Sequence[Part]) -> np.ndarray:
+        """Return the legs of the joined mirrors, uint8 [h]: those that they have in any of the parts."""
+        first = int(_starts(parts)[-1])
+        legs = np.zeros(len(self.nodes), np.uint8)
+        for part, column in zip(parts, self.columns, strict=True):
+            outside = column >= first
+            np.bitwise_or.at(legs, column[outside] - first, _legs_of(part.halo_legs)[outside])
+        return legs
+
+
+def _legs_of(legs: np.ndarray | None) -> np.ndarray:
+    assert legs is not None, "only a vertex-cut has legs"
+    return legs
+
+
+def _sent_legs(parts: Sequence[Part], reader: range) -> np.ndarray:
+    """Return the legs of the rows of `_sent`, uint8."""
+    found = [np.empty(0, np.uint8)]
+    for part in parts:
+        if reader != _block(parts):
+            group = slice(part.send_ptr[reader.start], part.send_ptr[reader.stop])
+            once, number = _distinct(part.send_rows[group])
+            legs = np.zeros(len(once), np.uint8)
+            np.bitwise_or.at(legs, number, _legs_of(part.send_legs)[group])
+            found.append(legs)
+    return np.concatenate(found)
 
 
 def _sent(parts: Sequence[Part], reader: range) -> np.ndarray:
@@ -143,6 +176,38 @@ def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, An
             inner.append(count, rows, cols, cols < nodes, attributes)
             halo.append(count, rows, cols - np.int32(nodes), cols >= nodes, attributes)
     return {**inner.arrays("inner"), **halo.arrays("halo")}
+
+
+def _vertex_edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Return the edges of a vertex-cut: into inner nodes, split by where they begin, and into mirrors."""
+    starts = _starts(parts)
+    nodes = int(starts[-1])
+    mirrors = max((int(column.max(initial=nodes - 1)) for column in columns), default=nodes - 1) + 1 - nodes
+    keys, attributes = [], []
+    for part, start, column in zip(parts, starts, columns, strict=False):
+        here = np.concatenate([np.arange(len(part.nodes), dtype=np.int32) + np.int32(start), column])  # new local ids
+        count = len(part.nodes)
+        for side, first in (("inner", 0), ("halo", 0), ("mirror", count)):
+            indptr, indices = getattr(part, f"{side}_indptr"), getattr(part, f"{side}_indices")
+            rows = np.repeat(here[first : first + len(indptr) - 1], np.diff(indptr))
+            keys.append(pack(here[indices + np.int32(count if side == "halo" else 0)], rows))
+            attributes.append(getattr(part, f"{side}_edge_attr"))
+    joined = np.concatenate(keys)
+    order = np.argsort(joined)
+    rows, cols = targets(joined[order]), sources(joined[order])
+    values = None if attributes[0] is None else np.concatenate(attributes)[order]
+    inner, near = rows < nodes, cols < nodes
+    result: dict[str, Any] = {}
+    for side, chosen, row, col, count in (
+        ("inner", inner & near, 0, 0, nodes),
+        ("halo", inner & ~near, 0, nodes, nodes),
+        ("mirror", ~inner, nodes, 0, mirrors),
+    ):
+        counts = np.bincount(rows[chosen] - row, minlength=count)
+        result[f"{side}_indptr"] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        result[f"{side}_indices"] = cols[chosen] - np.int32(col)
+        result[f"{side}_edge_attr"] = None if values is None else values[chosen]
+    return result
 
 
 class _CsrWriter:

@@ -5,23 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus.options import option
+from isthmus.partition.book import CUTS
 from isthmus.partition.methods import METHODS
 from isthmus.partition.order import ORDERS
+from isthmus.partition.vertex import VERTEX_METHODS
 
 
 @dataclass(frozen=True)
 class PartitionOptions:
     """The options that say how a graph is cut, ordered and written. None: the method's default."""
 
-    method: str = option(
-        "metis",
+    method: str | None = option(
+        None,
         "How to cut: {choices}.",
         "Cutting",
         "train compare plan partition Worker",
-        choices=METHODS,
+        choices=(*METHODS, *(name for name in VERTEX_METHODS if name not in METHODS)),
     )
-    cut: str = option("edge", "Where edges live: {choices}.", "Cutting", "partition", choices=("edge", "cover"))
-    """"edge": with the owner of their target; "cover": at either end, so that the fewest rows are sent."""
+    """None: "metis"; for a vertex-cut "hep"."""
+    cut: str = option("edge", "Where edges live: {choices}.", "Cutting", "partition", choices=CUTS)
+    """"edge": with the owner of their target; "cover": at either end, so that the fewest rows are sent; "vertex":
+    anywhere."""
     objective: str | None = option(None, "What metis minimises: cut or vol.", "Cutting", "partition")
     balance: tuple[str, ...] | None = option(
         None,
@@ -32,6 +36,13 @@ class PartitionOptions:
     )
     tolerance: float | None = option(None, "How far a load may exceed the mean: 0.03 is 3 %.", "Cutting", "partition")
     passes: int | None = option(None, "How many times ldg reads the graph.", "Cutting", "partition")
+    hosts: int | None = option(None, "Machines that will train the parts, for ebv.", "Cutting", "partition", least=1)
+    gamma: float | None = option(
+        None, "Weight of replicas on other hosts, for ebv; 0.1 with several hosts.", "Cutting", "partition"
+    )
+    tau: float | None = option(
+        None, "Multiple of the mean degree above which hep streams; as memory allows.", "Cutting", "partition"
+    )
     order: str | None = option(None, "Order of nodes inside a part: {choices}.", "Cutting", "partition", choices=ORDERS)
     """None: "metis", but "ldg" with the method ldg or above 200M edges per part."""
     block_nodes: int = option(4000, "Nodes per locality block of a part.", "Cutting", "partition")

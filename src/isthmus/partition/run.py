@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from isthmus.files.atomic import check_target
 from isthmus.graph.graph import Graph
 from isthmus.options import options_of, shows
 from isthmus.partition.adjacency import induced_csr
-from isthmus.partition.book import Book, is_parts_folder
+from isthmus.partition.book import CUTS, Book, is_parts_folder
 from isthmus.partition.border import Layout, Relabelling
-from isthmus.partition.methods import CutOptions, assign, find
+from isthmus.partition.methods import METHODS, CutOptions, Method, assign, fill_empty
 from isthmus.partition.options import PartitionOptions
 from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import write_parts
+from isthmus.partition.vertex import VERTEX_METHODS, VertexMethod, VertexOptions, masters, place_edges
 
 Progress = Callable[[str, int, int], None]
 METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in METIS
@@ -29,7 +31,7 @@ METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in MET
 def partition(
     graph: Graph,
     parts: int,
-    method: str = "metis",
+    method: str | None = None,
     *,
     out: str | os.PathLike[str],
     progress: Progress | None = None,
@@ -41,16 +43,9 @@ def partition(
     ``progress(stage, done, total)`` is called during the work.
     """
     asked = PartitionOptions(method, **options)
-    if asked.cut not in ("edge", "cover"):
-        raise InputError(f"unknown cut '{asked.cut}': choose one of edge, cover")
-    heeded = find(method).takes
-    given = {name: getattr(asked, name) for name in ("balance", "objective", "tolerance", "passes")}
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given:
-        if name not in heeded:
-            raise InputError(f"{method} does not use {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})")
-    cut = CutOptions(seed=asked.seed, **given)
-    order = asked.order or ("ldg" if method == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
+    chosen = asked.method or ("hep" if asked.cut == "vertex" else "metis")
+    how = chosen_options(asked, chosen)
+    order = asked.order or ("ldg" if chosen == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, asked.block_nodes)
     check_target(
         Path(out), replace=asked.overwrite, ours=is_parts_folder, what="a parts folder"
@@ -58,13 +53,39 @@ def partition(
 
     report = progress or (lambda stage, done, total: None)
     report("assign", 0, 1)
-    assignment = assign(graph, parts, method, cut)
+    edge_part = None
+    if isinstance(how, VertexOptions):
+        edge_part = place_edges(graph, parts, chosen, how, lambda done, total: report("assign", done, total))
+        owner = fill_empty(masters(graph, parts, edge_part), parts, graph.degree)
+    else:
+        owner = assign(graph, parts, chosen, how)
     report("assign", 1, 1)
     inside = {"order": order, "block_nodes": asked.block_nodes, "seed": asked.seed}
-    members = order_parts(graph, assignment, parts, progress=report, **inside)  # type: ignore[arg-type]
-    recorded = {name: getattr(cut, name) for name in heeded} | inside
-    layout = Layout(Relabelling.of(members), asked.cut)
-    return write_parts(graph, layout, out, method=method, options=recorded, overwrite=asked.overwrite, progress=report)
+    members = order_parts(graph, owner, parts, progress=report, **inside)  # type: ignore[arg-type]
+    layout = Layout(Relabelling.of(members), asked.cut, edge_part)
+    recorded = {name: getattr(how, name) for name in method_of(asked.cut, chosen).takes} | inside
+    return write_parts(graph, layout, out, method=chosen, options=recorded, overwrite=asked.overwrite, progress=report)
+
+
+def method_of(cut: str, name: str) -> Method | VertexMethod:
+    """Return the method of that name for a cut, or refuse cut or name."""
+    if cut not in CUTS:
+        raise InputError(f"unknown cut '{cut}': choose one of {', '.join(CUTS)}")
+    known: Mapping[str, Method | VertexMethod] = VERTEX_METHODS if cut == "vertex" else METHODS
+    if name not in known:
+        raise InputError(f"unknown partition method '{name}' for --cut {cut}: choose one of {', '.join(known)}")
+    return known[name]
+
+
+def chosen_options(asked: PartitionOptions, method: str) -> CutOptions | VertexOptions:
+    """Return the options of the method; refuse those that it does not use."""
+    heeded = method_of(asked.cut, method).takes
+    own = {f.name for kind in (CutOptions, VertexOptions) for f in fields(kind)} - {"seed"}
+    given = {name: getattr(asked, name) for name in sorted(own) if getattr(asked, name) is not None}
+    for name in given:
+        if name not in heeded:
+            raise InputError(f"{method} does not use {name}: leave it out (it takes: {', '.join(heeded) or 'nothing'})")
+    return (VertexOptions if asked.cut == "vertex" else CutOptions)(seed=asked.seed, **given)
 
 
 def order_parts(

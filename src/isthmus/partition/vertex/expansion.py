@@ -31,18 +31,20 @@ def ne(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.n
 
 
 def hep(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.ndarray:
-    """Place the edges by expansion, those between nodes of high degree by streaming; int16 [E], set for one direction."""
+    """Place the edges by expansion, those between nodes of high degree by streaming; int16 [E], as `ne` does."""
     if graph.num_edges > MOST_EDGES:
         raise InputError(f"expansion holds at most {MOST_EDGES:,} edges, not {graph.num_edges:,}: use --method hdrf")
     degree = total_degree(graph)
     tau = most_tau(degree, free_memory()) if options.tau is None else options.tau
-    high = degree > tau * degree.mean()
+    high = degree > (tau * degree.mean() if np.isfinite(tau) else np.inf)
     part = np.full(graph.num_edges, -1, np.int16)
     streamed = _count_between(graph, high)
     rooms = [-(-(num_placed(graph) - streamed) // parts)] * (parts - 1)
     order = np.random.default_rng(options.seed).permutation(graph.num_nodes).astype(np.int32)
     if core() is None:
-        twin.expand(graph, rooms, order, high, part)
+        slow = twin.Expansion(graph, high, part)
+        for k, room in enumerate(rooms):
+            slow.grow(k, room, order)
     else:
         _expand(graph, rooms, (order, high, degree), part, report)
     left = _unplaced(graph, part) & ~_between(graph, high) if streamed else _unplaced(graph, part)

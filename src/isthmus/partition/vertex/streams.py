@@ -1,7 +1,7 @@
 """Vertex-cuts that place one edge after the other: EBV and HDRF, and the draws of random and hash.
 
-EBV (Zhang et al. 2021, with the hosts of CDFGNN, eq. 24), edges in ascending order of their ends' degrees; an edge (u, v)
-goes to the part p of least
+EBV (Zhang et al. 2021, with the hosts of CDFGNN, eq. 24), edges in ascending order of the sum of their ends' degrees;
+an edge (u, v) goes to the part p of least
 
     (1 − γ) (new_p(u) + new_p(v)) + γ (new_host(p)(u) + new_host(p)(v)) + |E_p| / (|E| / P) + |V_p| / (|V| / P)
 

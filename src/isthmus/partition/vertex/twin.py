@@ -72,52 +72,55 @@ def hdrf(
     return part
 
 
-def expand(graph: Graph, rooms: list[int], order: np.ndarray, high: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Grow the parts one after the other, part k by up to ``rooms[k]`` edges; see `partition.vertex.expansion`."""
-    around: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_nodes)]  # (neighbour, edge)
-    for e, u, v in placed_edges(graph):
-        around[u].append((v, e))
-        around[v].append((u, e))
-    for k, most in enumerate(rooms):
-        room = most
-        inside = {int(v) for v in np.flatnonzero(high)}
-        waiting: dict[int, tuple[int, int]] = {}  # node → (neighbours outside, minus the time of its last change)
-        clock = 0
+class Expansion:
+    """Grow parts one after the other; see `partition.vertex.expansion`."""
 
-        def join(v: int, waits: bool) -> None:
-            nonlocal room, clock
-            inside.add(v)
-            outside = 0
-            for w, e in around[v]:
-                if part[e] >= 0:
-                    continue
-                if w in inside and room > 0:
-                    part[e], room, clock = k, room - 1, clock + 1
-                    if w in waiting:
-                        left = waiting.pop(w)[0] - 1
-                        if left > 0:
-                            waiting[w] = left, -clock
-                elif w not in inside:
-                    outside += 1
-            if waits and outside:
-                clock += 1
-                waiting[v] = outside, -clock
+    def __init__(self, graph: Graph, high: np.ndarray, part: np.ndarray):
+        self.high, self.part = high, part
+        self.around: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_nodes)]  # (neighbour, edge)
+        for e, u, v in placed_edges(graph):
+            self.around[u].append((v, e))
+            self.around[v].append((u, e))
 
-        while room > 0:
-            if waiting:
-                v = min(waiting, key=lambda node: waiting[node])
-                del waiting[v]
+    def grow(self, k: int, room: int, order: np.ndarray) -> None:
+        """Give part k up to ``room`` edges; ``order`` are the nodes as they may be starts."""
+        self.k, self.room, self.clock = k, room, 0
+        self.inside = {int(v) for v in np.flatnonzero(self.high)}
+        self.waiting: dict[int, tuple[int, int]] = {}  # node → (neighbours outside, minus the time of its last change)
+        while self.room > 0:
+            if self.waiting:
+                v = min(self.waiting, key=self.waiting.__getitem__)
+                del self.waiting[v]
             else:
-                idle = (int(v) for v in order if not high[v] and any(part[e] < 0 for _, e in around[v]))
-                v = next(idle, -1)
+                starts = (int(v) for v in order if not self.high[v] and self.open_edges(int(v)))
+                v = next(starts, -1)
                 if v < 0:
-                    break
-                if v not in inside:
-                    join(v, False)
-            for w, e in around[v]:
-                if room > 0 and part[e] < 0 and w not in inside:
-                    join(w, True)
-    return part
+                    return
+                if v not in self.inside:
+                    self.join(v, waits=False)
+            for w, e in self.around[v]:
+                if self.room > 0 and self.part[e] < 0 and w not in self.inside:
+                    self.join(w, waits=True)
+
+    def open_edges(self, v: int) -> list[tuple[int, int]]:
+        return [(w, e) for w, e in self.around[v] if self.part[e] < 0]
+
+    def join(self, v: int, waits: bool) -> None:
+        """Let a node join: its edges to nodes inside are placed, the others count how far outside it lies."""
+        self.inside.add(v)
+        outside = 0
+        for w, e in self.open_edges(v):
+            self.clock += 1
+            if w not in self.inside:
+                outside += 1
+            elif self.room > 0:
+                self.part[e], self.room = self.k, self.room - 1
+                left = self.waiting.pop(w, (0, 0))[0] - 1
+                if left > 0:
+                    self.waiting[w] = left, -self.clock
+        if waits and outside:
+            self.waiting[v] = outside, -self.clock - 1
+            self.clock += 1
 
 
 def place_reverses(graph: Graph, part: np.ndarray) -> None:
