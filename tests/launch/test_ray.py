@@ -122,6 +122,30 @@ def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
     assert not workers_of(run)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda job, rank, stale: replace(job, config=replace(job.config, seed=rank)), "seed is 0 on worker 0 and 1"),
+        (lambda job, rank, stale: replace(job, parts=str(stale)) if rank else job, "fingerprint is .* on worker 0 and"),
+    ],
+    ids=["options", "parts"],
+)
+def test_workers_that_differ_are_refused(cluster, tmp_path, monkeypatch, changed, words):
+    """Ray gives all workers one job; should one have another, or an old copy of the parts, nothing is trained."""
+    book = cut(community_graph(), 2, "random", tmp_path / "new")
+    stale = cut(community_graph(), 2, "blocks", tmp_path / "old")
+    variables = on_ray.variables
+
+    def tampered(job, rank, *about):
+        return variables(changed(job, rank, stale.folder), rank, *about)
+
+    monkeypatch.setattr(on_ray, "variables", tampered)
+    with pytest.raises(InputError, match=words):
+        launch(job(book.folder, tmp_path / "run", threads=1), str(book.folder), 2, launcher="ray")
+    assert not (tmp_path / "run").exists()
+    assert not workers_of(tmp_path / "run")
+
+
 def test_no_cluster_at_that_address(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'isthmus[ray]' to run this test")
     monkeypatch.setattr("ray.is_initialized", lambda: False)
