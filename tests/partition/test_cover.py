@@ -11,6 +11,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr, vertex_cover
 from isthmus.partition import Book, own_part, partition
 from isthmus.partition.cover import gathered_targets, halo_cover, lends
+from isthmus.partition.fewest_rows import cover_rows
 
 
 def halo_of(part) -> Csr:
@@ -19,8 +20,9 @@ def halo_of(part) -> Csr:
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_every_cut_edge_is_served_by_the_fewest_rows(tmp_path, directed):
-    book = partition(communities(inside=0.6, directed=directed), 3, out=tmp_path / "parts", cut="cover")
-    edge = partition(communities(inside=0.6, directed=directed), 3, out=tmp_path / "edge")
+    graph = communities(inside=0.6, directed=directed)
+    book = partition(graph, 3, out=tmp_path / "parts", cut="cover", objective="cut")
+    edge = partition(graph, 3, out=tmp_path / "edge")
     fewest = 0
     for k in range(3):
         part, other = book.part(k), edge.part(k)
@@ -94,3 +96,17 @@ def test_a_cover_of_another_length_is_refused(tmp_path):
     replace_array(folder, "cover", np.ones(3, bool))
     with pytest.raises(InputError, match=r"part-0/cover\.npy does not have the .* rows that the book says"):
         Book.read(folder).part(0)
+
+
+def test_of_several_cuts_the_one_with_the_fewest_rows_is_kept(tmp_path):
+    graph = communities(inside=0.6)
+    kept = partition(graph, 3, out=tmp_path / "kept", cut="cover")
+    tried = [
+        partition(graph, 3, out=tmp_path / f"{objective}{seed}", cut="cover", objective=objective, seed=seed)
+        for objective, seed in (("cut", 0), ("vol", 0), ("cut", 2), ("vol", 2))
+    ]
+    assert kept.quality["volume"] <= min(book.quality["volume"] for book in tried)
+    owner = np.empty(graph.num_nodes, np.int64)
+    for k in range(3):
+        owner[kept.part(k).nodes] = k
+    assert cover_rows(graph, owner, 3) == kept.quality["volume"]

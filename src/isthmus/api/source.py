@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from isthmus.errors import InputError
 from isthmus.graph.load import FORMS
-from isthmus.partition import Book, is_parts_folder, partition_source
+from isthmus.partition import METHODS, Book, is_parts_folder, partition_source
 from isthmus.partition.book import MAKE
+from isthmus.partition.vertex import VERTEX_METHODS
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 
@@ -24,18 +25,34 @@ def name_of(source: Any) -> str:
     return f"the graph in memory ({type(source).__name__})"
 
 
-def cutter(
-    source: Any, method: str, objective: str | None, asked: str | None, undirected: bool, directed: bool, **how: Any
-) -> Cut:
-    """Return a function that cuts the source by the method asked for, else by `method`; refuse to cut parts again."""
+def cutter(source: Any, own: Mapping[str, Any], asked: Mapping[str, Any], **how: Any) -> Cut:
+    """Return a function that cuts the source as it was asked for, else in the ``own`` way of the recipe or command.
+
+    ``asked`` are options: method, undirected, directed and, where there is one, cut. To cut parts again is refused.
+    """
     name = name_of(source)
-    if (asked or undirected or directed) and is_parts_folder(name):
+    if (asked["method"] or asked["undirected"] or asked["directed"]) and is_parts_folder(name):
         raise InputError(f"{name} is already cut: give --method, --undirected and --directed to `isthmus partition`")
-    way = {"method": asked} if asked else {"method": method, "objective": objective}
+    way = _way(own, asked["method"], asked.get("cut"))
+    way |= {name: asked[name] for name in ("undirected", "directed")}
 
     def cut(folder: Path, parts: int) -> None:
         if isinstance(source, str | os.PathLike) and ":" not in name and not Path(name).exists():
             raise InputError(f"{name} does not exist: give a parts folder ({MAKE}), {FORMS}")
-        partition_source(source, parts, folder, undirected=undirected, directed=directed, **way, **how)
+        partition_source(source, parts, folder, **way, **how)
 
     return cut
+
+
+def _way(own: Mapping[str, Any], method: str | None, cut: str | None) -> dict[str, Any]:
+    """Return method, objective and cut: what was asked for, and of the recipe's own way what goes with it."""
+    if method is None and cut is None:
+        return dict(own)
+    if cut is None:
+        cut = own.get("cut", "edge")
+        known = VERTEX_METHODS if cut == "vertex" else METHODS
+        if method not in known:
+            cut = "vertex" if method in VERTEX_METHODS else "edge"
+    if method is None and (cut == "vertex") == (own.get("cut") == "vertex"):
+        return {**own, "cut": cut}
+    return {"method": method, "cut": cut}

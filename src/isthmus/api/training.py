@@ -38,8 +38,7 @@ def train(source: Any, **given: Unpack[TrainOptions]) -> TrainResult:
     if config.model.model not in MODELS:
         own_model(config.model.model)  # refuse before any work is done
     asked["out"] = None if asked["out"] is None else os.fspath(asked["out"])
-    by = {name: asked[name] for name in ("undirected", "directed", "seed", "quiet")}
-    cut = cutter(source, recipe.method, recipe.objective, asked["method"], **by)
+    cut = cutter(source, recipe.way, asked, seed=asked["seed"], quiet=asked["quiet"])
     job = Job("train", name_of(source), config, **values_of(Job, asked))
     return TrainResult(launch(job, name_of(source), asked["workers"], cut, asked["launcher"]))
 

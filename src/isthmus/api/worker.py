@@ -85,8 +85,7 @@ class Worker:
         policy = chosen.policy(self.config.options)
         if self.config.options.get("auto"):
             raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
-        by = {name: asked[name] for name in ("undirected", "directed", "seed")}
-        cut = cutter(source, chosen.method, chosen.objective, asked["method"], **by, quiet=True)
+        cut = cutter(source, chosen.way, asked, seed=asked["seed"], quiet=True)
         self._joined = joined(source, cut, parts, asked["threads"], asked["timeout"], transport)
         self.book, self.transport = self._joined.book, self._joined.transport
         self.rank, self.size = self.transport.rank, self.transport.size

@@ -63,8 +63,7 @@ def compare(
         raise InputError("--resume needs the comparison's folder: give --out DIR")
     folder = out_folder or free_folder(Path("comparisons"))
     # The traffic on links is compared: few halo rows matter more than few cut edges.
-    by = {name: options[name] for name in ("undirected", "directed", "quiet")}
-    cut = cutter(source, "metis", "vol", options["method"], **by)
+    cut = cutter(source, {"method": "metis", "objective": "vol"}, options, quiet=options["quiet"])
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     failed = run_all(plan, source, folder, cut, resume=resume, tell=tell, new=out_folder is None)
     comparison, page = read_comparison(folder, target), folder / "compare.html"

@@ -56,6 +56,7 @@ def recipes(
     show(_recipe_facts(recipe), table, as_json)
     if not as_json:
         cut = f"{recipe.method}, objective {recipe.objective}" if recipe.objective else recipe.method
+        cut += f" ({recipe.cut} cut)" if recipe.cut != "edge" else ""
         for line in (f"Paper: {recipe.paper}", f"Graphs not yet cut are cut by {cut}.", recipe.notes):
             out.print(escape(line), soft_wrap=True, highlight=False)
 

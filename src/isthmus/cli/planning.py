@@ -71,8 +71,8 @@ def _parts(source: str, parts: int | None, folder: Path, options: dict[str, Any]
     from isthmus.api.source import cutter
     from isthmus.partition import Book, is_parts_folder
 
-    by = {name: options[name] for name in ("undirected", "directed", "seed", "quiet")}
-    cut = cutter(source, "metis", "vol", options["method"], **by)
+    how = {name: options[name] for name in ("seed", "quiet")}
+    cut = cutter(source, {"method": "metis", "objective": "vol"}, options, **how)
     if not is_parts_folder(source):
         cut(folder, DEFAULT_PARTS if parts is None else parts)
         return Book.read(folder)

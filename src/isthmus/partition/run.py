@@ -17,6 +17,7 @@ from isthmus.options import options_of, shows
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import CUTS, Book, is_parts_folder
 from isthmus.partition.border import Layout, Relabelling
+from isthmus.partition.fewest_rows import assign_for_cover
 from isthmus.partition.methods import METHODS, CutOptions, Method, assign, fill_empty
 from isthmus.partition.options import PartitionOptions
 from isthmus.partition.order import check_order, locality_order
@@ -57,6 +58,8 @@ def partition(
     if isinstance(how, VertexOptions):
         edge_part = place_edges(graph, parts, chosen, how, lambda done, total: report("assign", done, total))
         owner = fill_empty(masters(graph, parts, edge_part), parts, graph.degree)
+    elif asked.cut == "cover" and chosen == "metis" and asked.objective is None:
+        owner, how = assign_for_cover(graph, parts, how, lambda done, total: report("assign", done, total))
     else:
         owner = assign(graph, parts, chosen, how)
     report("assign", 1, 1)

@@ -57,7 +57,13 @@ class Recipe:
     """The reading of the paper, where it is silent or its code differs."""
     method: str = "metis"
     objective: str | None = None
+    cut: str = "edge"
     """The way to cut a graph that has not been cut yet: see `partition`."""
+
+    @property
+    def way(self) -> dict[str, Any]:
+        """The options of `partition` for a graph that has not been cut yet."""
+        return {"method": self.method, "objective": self.objective, "cut": self.cut}
 
     def settings(self, given: Mapping[str, Any]) -> Settings:
         """Return the options in force; the error for an unknown name lists the known ones."""

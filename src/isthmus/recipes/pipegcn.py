@@ -45,6 +45,7 @@ PIPEGCN = Recipe(
         **INHERITED,
         **CODED,
     },
+    objective="vol",
     notes="Own rows are always fresh; dropout comes after the exchange. As published, the average is 95 % too small "
     "after one arrival and 10 % after 45.",
 )
