@@ -18,6 +18,7 @@ ROOMS = [
     "shard",
     "sample",
     "features",
+    "minibatch",
     "local",
     "nn",
     "tasks",

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from isthmus.errors import InputError
 
 TAKERS = ("train", "compare", "plan", "verify", "predict", "partition", "Worker")
-GROUPS = ("Recipe", "Workers", "Model", "Learning", "Cutting", "Run", "Other")
+GROUPS = ("Recipe", "Mini-batches", "Workers", "Model", "Learning", "Cutting", "Run", "Other")
 OUTSIDE = "package.module:NAME"
 F = TypeVar("F", bound=Callable[..., Any])
 Names = Iterable[Any] | Callable[[], Iterable[Any]]

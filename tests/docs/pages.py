@@ -37,6 +37,13 @@ def channel_table(names: list[str]) -> str:
     rows = []
     for name in names:
         policy = find(name).policy()
+        if policy.batches is not None:
+            rows.append((name, "features", ("those of a batch", "as is", "`ahead` steps before", "replace")))
+            rows += [
+                (name, f"hidden {what} (together)", ("drawn", "as is", "now", "replace"))
+                for what in ("rows", "gradients")
+            ]
+            continue
         for direction, stages in (("features", policy.forward), ("gradients", policy.backward)):
             rows.append((name, direction, _words(stages, policy.sampler is not None)))
     return _table("| | select | encode | wait | merge |", names, rows)

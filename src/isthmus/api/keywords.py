@@ -21,6 +21,14 @@ class TrainOptions(TypedDict, total=False):
     """A recipe's own option, name=value."""
     probe_every: int
     """Steps between measurements of stale rows' error; 0: never."""
+    batch_size: int | None
+    """Seed nodes of a step, over all workers; default 1000."""
+    fanout: str | Sequence[int] | None
+    """Neighbours drawn per hop, seed nodes first, -1: all; default 15,10,5."""
+    batch: str | None
+    """apart, together or auto (default)."""
+    structure: str | None
+    """Edges of other parts: here or owner; default here."""
     workers: int | None
     """Default: one per part (2 if not yet cut); fewer take several each."""
     launcher: str
@@ -53,8 +61,10 @@ class TrainOptions(TypedDict, total=False):
     """adam, adamw or sgd."""
     steps: int
     """Weight updates."""
+    epochs: int | None
+    """Passes over the training nodes, in place of steps."""
     eval_every: int
-    """Steps between evaluations."""
+    """Steps between evaluations; 0: 10, or an epoch of mini-batches."""
     patience: int
     """Evaluations without progress before stopping; 0: never."""
     split: int

@@ -61,6 +61,7 @@ def config_of(asked: Mapping[str, Any], recipe: Recipe | None = None) -> TrainCo
     if recipe is not None:
         chosen |= {"recipe": recipe.name, "options": settings(recipe, asked["set"])}
         recipe.policy(chosen["options"])
+        recipe.check_plane(chosen)
     return TrainConfig(ModelConfig(**values_of(ModelConfig, asked)), **chosen)
 
 

@@ -26,6 +26,8 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
     compared with the run's when its checkpoint is read.
     """
     options, named = dict(given), "model" in given
+    if given.get("steps") is not None and given.get("epochs") is not None:
+        raise InputError("steps and epochs say the same in two ways: give --steps or --epochs, not both")
     run = _run_folder(source)
     if run is not None:
         _check_run(run, options)
@@ -38,6 +40,8 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
         RunFacts.read(folder)  # checks the types
         begun: dict[str, Any] = read_json(folder / "config.json", "copy the run folder again")
         model = str(begun["model"]["model"])
+        if "steps" in options:
+            options["epochs"] = None  # in place of those of the run
         options |= {name: value for name, value in _options(begun).items() if name not in options}
         _fill_rest(options, begun, folder)
         parts = next((place for place in (Path(begun["parts"]), folder / "parts") if is_parts_folder(place)), None)

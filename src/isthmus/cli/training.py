@@ -41,6 +41,7 @@ def verify(
 
     Example: isthmus verify parts --model sage
     """
+    from isthmus import recipes
     from isthmus.api.options import config_of, values_of
     from isthmus.launch.job import Job
     from isthmus.launch.start import launch
@@ -48,7 +49,7 @@ def verify(
 
     if options["model"] not in MODELS and "hidden" not in typed(ctx):
         options["hidden"] = ModelConfig.hidden  # a user's model need not have such an option
-    job = Job("verify", str(folder), config_of(options), **values_of(Job, options))
+    job = Job("verify", str(folder), config_of(options, recipes.find(options["recipe"])), **values_of(Job, options))
     result = launch(job, str(folder), options["workers"])
     if not speaks():
         return

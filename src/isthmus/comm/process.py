@@ -76,6 +76,9 @@ class Processes(Transport):
             raise self.broken(None, where, error) from error
         return _Works(self, [(None, work) for work in works], [], (send, recv), where)
 
+    def sibling(self) -> Transport:
+        return _Sibling(self)
+
     def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
         """Return the meaning of a backend's error as a `WorkerError`: the peer is late, or gone."""
         text = str(error).lower()
@@ -92,6 +95,21 @@ class Processes(Transport):
         if dist.is_initialized():
             dist.destroy_process_group()
         self.store.leave()
+
+
+class _Sibling(Processes):
+    """Connections of their own between the same workers; they end with the elder's process group."""
+
+    def __init__(self, elder: Processes):
+        Transport.__init__(self, elder.rank, elder.size, elder.timeout)
+        limit = timedelta(seconds=elder.timeout)
+        try:
+            self.groups = {HOST.type: (dist.new_group(timeout=limit), dist.new_group(timeout=limit))}
+        except RuntimeError as error:
+            raise elder.broken(None, Where("connections", "setup", 0), error) from error
+
+    def close(self) -> None:
+        """Do nothing: the elder closes all connections."""
 
 
 class _Works(Pending):

@@ -172,6 +172,13 @@ class Transport(ABC):
     ) -> Pending:
         """Start a transfer. ``apart``: not queued behind rows that were sent before and are still under way."""
 
+    @abstractmethod
+    def sibling(self) -> Transport:
+        """Return a transport between the same workers with connections, numbers and a ledger of its own.
+
+        A thread that works ahead of the training loop uses it. Every worker asks for it at the same time.
+        """
+
     def close(self) -> None:
         """Give back sockets and threads."""
         if self.staging is not None:
@@ -212,9 +219,24 @@ class Hub:
         self.boxes: dict[tuple[int, int], queue.SimpleQueue] = {
             (a, b): queue.SimpleQueue() for a in range(size) for b in range(size)
         }
+        self.siblings: list[Hub] = []
+        self._making = threading.Lock()
 
     def transport(self, rank: int) -> InProcess:
         return InProcess(self, rank)
+
+    def sibling(self, number: int) -> Hub:
+        """Return the hub of the workers' siblings of that number, the same for all of them."""
+        with self._making:
+            while len(self.siblings) <= number:
+                self.siblings.append(Hub(self.size, self.timeout))
+            return self.siblings[number]
+
+    def leave(self, rank: int) -> None:
+        """Tell everybody that a worker has ended, so that nobody waits for it."""
+        for hub in (self, *self.siblings):
+            for peer in range(self.size):
+                hub.boxes[rank, peer].put(None)
 
     def run(self, work: Callable[[Transport], T]) -> list[T]:
         """Run work(transport) on all workers at once; return the results in rank order. The first error ends all."""
@@ -226,8 +248,7 @@ class Hub:
                 results[rank] = work(self.transport(rank))
             except BaseException as error:
                 errors.append(error)
-                for peer in range(self.size):
-                    self.boxes[rank, peer].put(None)  # so that nobody waits for a worker that has ended
+                self.leave(rank)
 
         threads = [threading.Thread(target=body, args=(rank,), name=f"worker-{rank}") for rank in range(self.size)]
         for thread in threads:
@@ -244,8 +265,12 @@ class InProcess(Transport):
 
     def __init__(self, hub: Hub, rank: int):
         super().__init__(rank, hub.size, hub.timeout)
-        self.hub = hub
+        self.hub, self.made = hub, 0  # siblings
         self.early: dict[tuple[int, int], Tensor] = {}  # by (peer, transfer): arrived before it was asked for
+
+    def sibling(self) -> InProcess:
+        self.made += 1
+        return InProcess(self.hub.sibling(self.made - 1), self.rank)
 
     def _exchange(
         self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False

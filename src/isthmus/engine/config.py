@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from isthmus.errors import InputError
+from isthmus.minibatch import STRUCTURES, WAYS
 from isthmus.nn import ModelConfig
 from isthmus.options import check_options, option
 from isthmus.tasks.node_classes import METRICS
@@ -18,6 +20,11 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROWS_DTYPES = {"bf16": torch.bfloat16}
 FEATURES = ("raw", "rows", "standard")
+BATCH_SIZE, EVAL_EVERY = 1000, 10
+AUTO = "auto"
+_FANOUTS = (15, 10, 5)
+_ANY, _MOST = "train verify Worker", "train compare"
+_BATCHES = "train compare verify"
 _SETTINGS = "Mapping[str, Any] | Iterable[str] | None"
 
 
@@ -26,9 +33,9 @@ class TrainConfig:
     """The options of one training run, except the graph and the number of workers."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    recipe: str = option("exact", "How rows are exchanged; `isthmus recipes` lists them.", "Recipe", "train Worker")
+    recipe: str = option("exact", "How rows are exchanged; `isthmus recipes` lists them.", "Recipe", _ANY)
     options: dict[str, Any] = option(
-        dict, "A recipe's own option, name=value.", "Recipe", "train Worker", name="set", accepts=_SETTINGS
+        dict, "A recipe's own option, name=value.", "Recipe", _ANY, name="set", accepts=_SETTINGS
     )
     probe_every: int = option(
         0, "Steps between measurements of stale rows' error; 0: never.", "Recipe", "train", least=0
@@ -38,7 +45,11 @@ class TrainConfig:
     weight_decay: float = option(0.0, "L2 penalty.", "Learning", "train compare")
     optimizer: str = option("adam", "{choices}.", "Learning", "train compare plan", choices=OPTIMIZERS)
     steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
-    eval_every: int = option(10, "Steps between evaluations.", "Learning", "train compare", least=1)
+    epochs: int | None = option(None, "Passes over the training nodes, in place of steps.", "Learning", _MOST, least=1)
+    """A step of full-graph training is one."""
+    eval_every: int = option(
+        0, "Steps between evaluations; 0: 10, or an epoch of mini-batches.", "Learning", "train compare", least=0
+    )
     patience: int = option(
         0, "Evaluations without progress before stopping; 0: never.", "Learning", "train compare", least=0
     )
@@ -61,14 +72,53 @@ class TrainConfig:
     )
     """The rows are still summed in float32."""
     checkpoint_every: int = option(0, "Steps between checkpoints; 0: at evaluations.", "Run", "train", least=0)
+    batch_size: int | None = option(
+        None, "Seed nodes of a step, over all workers; default 1000.", "Mini-batches", _BATCHES, least=1
+    )
+    fanout: str | None = option(
+        None,
+        "Neighbours drawn per hop, seed nodes first, -1: all; default 15,10,5.",
+        "Mini-batches",
+        _BATCHES,
+        accepts="str | Sequence[int] | None",
+    )
+    batch: str | None = option(None, "{choices} (default).", "Mini-batches", _BATCHES, choices=(*WAYS, AUTO))
+    """apart: each worker expands its own seed nodes. together: every node of the joint batch is computed once, by its
+    owner. auto: together where a norm over all nodes would count nodes several times, else apart."""
+    structure: str | None = option(
+        None, "Edges of other parts: {choices}; default here.", "Mini-batches", _BATCHES, choices=STRUCTURES
+    )
+    """here: from the files of all parts. owner: their owners are asked."""
     seed: int = option(0, "For every random draw.", "Other", "train plan verify Worker")
 
     def __post_init__(self) -> None:
         check_options(self)
+        if isinstance(self.fanout, list | tuple):
+            object.__setattr__(self, "fanout", ",".join(map(str, self.fanout)))
+        if self.fanout is not None and not re.fullmatch(r"(-1|[0-9]{1,9})(,(-1|[0-9]{1,9}))*", self.fanout):
+            raise InputError(f"fanout is one number per layer, at least 0 or -1 (all), as 15,10,5: not {self.fanout!r}")
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise InputError("lr must be above 0 and weight-decay at least 0, and both finite")
         if self.rows_dtype and self.dtype != "float32":
             raise InputError("bf16 rows are summed in float32: use --dtype float32, or leave --rows-dtype out")
+
+    @property
+    def fanouts(self) -> tuple[int, ...]:
+        """The fanouts as numbers; by default those of GraphSAGE for as many layers as the model has."""
+        if self.fanout is None:
+            return (*_FANOUTS, *_FANOUTS[-1:] * self.model.layers)[: self.model.layers]
+        return tuple(int(number) for number in self.fanout.split(","))
+
+    def settled(self, labelled: Sequence[int], batches: bool) -> TrainConfig:
+        """Return the config with everything filled in that follows from the number of training nodes of each split.
+
+        ``batches``: whether the run trains by mini-batches.
+        """
+        nodes = labelled[self.split] if self.split < len(labelled) else 0  # refused later
+        epoch = -(-nodes // (self.batch_size or BATCH_SIZE)) if batches else 1
+        steps = self.steps if self.epochs is None else self.epochs * max(epoch, 1)
+        every = self.eval_every or (max(epoch, 1) if batches else EVAL_EVERY)
+        return replace(self, steps=steps, eval_every=every)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Train on the full graph, from parts to a trained model; the same code for one worker and for many."""
+"""Train from parts to a trained model; the same code for one worker and for many, for both planes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.notes import ignored_weights, shared_norms
+from isthmus.engine.plane import Plane, plane_of
 from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.record import (
     KINDS,
@@ -35,7 +36,7 @@ from isthmus.engine.record import (
 )
 from isthmus.engine.run_files import steps_told, threads_of
 from isthmus.engine.saved_run import class_name
-from isthmus.engine.step import evaluate, train_step
+from isthmus.engine.step import evaluate
 from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
@@ -84,14 +85,19 @@ def train(
     """
     metric = config.metric or default_metric(book.multilabel)
     check_metric(metric, book.multilabel, book.classes)
-    views, model, optimizer = prepare(book, config, policy or Policy(), transport, model)
+    policy = policy or Policy()
+    config = config.settled(book.train, policy.batches is not None)
+    views, model, optimizer = prepare(book, config, policy, transport, model)
     check_weights(transport, model)
-    run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, hooks)
+    plane = plane_of(book, config, policy, views, model)
+    run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, hooks, plane)
     try:
         run.begin(resume)
         run.loop()
+        plane.close(wait=True)
         return run.end()
     finally:
+        plane.close(wait=False)
         views.train.graph.runtime.close()
 
 
@@ -108,6 +114,7 @@ class _TrainingRun:
     metric: str
     out: Path | None
     hooks: Hooks
+    plane: Plane
 
     def __post_init__(self) -> None:
         self.watch = self.hooks.get("watch") or (lambda line: None)
@@ -123,7 +130,8 @@ class _TrainingRun:
     @property
     def identity(self) -> dict[str, Any]:
         """The options that must not change when a run is resumed; the number of steps may, to extend a run."""
-        asked = {name: value for name, value in self.config.as_dict().items() if name not in ("steps", "patience")}
+        may_change = ("steps", "epochs", "patience")
+        asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
     def begin(self, resume: bool) -> None:
@@ -194,13 +202,11 @@ class _TrainingRun:
     def loop(self) -> None:
         config, progress = self.config, self.progress
         every = config.checkpoint_every or config.eval_every
-        labelled = self.book.train[config.split]
         while progress.step < config.steps and not self.out_of_patience:
             self.transport.ledger.take()
-            begun, view = time.perf_counter(), self.views.train
+            begun = time.perf_counter()
             probe = bool(config.probe_every) and progress.step % config.probe_every == 0
-            about = (progress.step, probe, self.stop)
-            loss = train_step(self.model, self.optimizer, view, labelled, *about)
+            loss = self.plane.step(self.model, self.optimizer, progress.step, probe, self.stop)
             ledger = self.transport.ledger.take()
             seconds = self.clock.step(begun, ledger)
             self.done += 1
@@ -223,6 +229,7 @@ class _TrainingRun:
             if progress.step % every == 0 or over or self.stop.agreed:
                 self.save()
             if self.stop.agreed and not over:
+                self.plane.close(wait=True)
                 self.runtime.drain()
                 self.meet()  # no worker exits before worker 0 has written
                 raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)

@@ -1,4 +1,4 @@
-"""Compare the exact recipe on the parts with one process on the whole graph, as a proof on the spot."""
+"""Compare training on the parts with one process on the whole graph, as a proof on the spot."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from torch.nn.modules.dropout import _DropoutNd
 from isthmus.comm import Hub, Transport, Where
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.plane import plane_of
 from isthmus.engine.prepare import prepare
-from isthmus.engine.step import predict, train_step
+from isthmus.engine.step import predict
+from isthmus.engine.stop import Stop
 from isthmus.local import Policy
 from isthmus.partition import Book, partition
 from isthmus.partition.assemble import assemble
@@ -36,11 +38,13 @@ class Trace:
 
 def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> Trace:
     """Train `config.steps` steps; return their trace on every worker, with the logits of all nodes in original ids."""
-    views, model, optimizer = prepare(book, config, policy or Policy(), transport)
+    policy = policy or Policy()
+    views, model, optimizer = prepare(book, config, policy, transport)
     check_weights(transport, model)
-    labelled = book.train[config.split]
+    plane = plane_of(book, config, policy, views, model)
     state = torch.get_rng_state()
-    losses = [train_step(model, optimizer, views.train, labelled, step) for step in range(config.steps)]
+    losses = [plane.step(model, optimizer, step, False, Stop()) for step in range(config.steps)]
+    plane.close(wait=True)
     drawn_by = None if torch.equal(state, torch.get_rng_state()) else dropouts(model)
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     view = views.scored[-1]
@@ -65,18 +69,19 @@ def _difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max().clamp_min(1))
 
 
-def verify(book: Book, config: TrainConfig, transport: Transport) -> dict[str, Any]:
+def verify(book: Book, config: TrainConfig, transport: Transport, policy: Policy | None = None) -> dict[str, Any]:
     """Return the largest differences between the parts and one process; worker 0 also trains the whole graph."""
-    together = trace(book, config, transport)
+    together = trace(book, config, transport, policy)
     if transport.rank != 0:
         return {}
     with tempfile.TemporaryDirectory(prefix="isthmus-verify-") as folder:
         whole = partition(assemble(book), 1, "blocks", out=Path(folder) / "whole", order="given")
-        alone = trace(whole, config, Hub(1).transport(0))
+        alone = trace(whole, config, Hub(1).transport(0), policy)
     differences = {name: _difference(getattr(together, name), getattr(alone, name)) for name in COMPARED}
     limit = 1e-10 if config.dtype == "float64" else 1e-4
     return {
         "graph": book.name,
+        "recipe": config.recipe,
         "workers": transport.size,
         "steps": config.steps,
         "dtype": config.dtype,

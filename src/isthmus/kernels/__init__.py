@@ -2,7 +2,7 @@
 
 from isthmus.kernels.cover import vertex_cover
 from isthmus.kernels.csr import Csr, Scores, Spans, Weights
-from isthmus.kernels.draws import draw_edges, draw_rows, select_edges, select_rows, stream
+from isthmus.kernels.draws import draw_edges, draw_rows, random_keys, select_edges, select_rows, stream
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
 from isthmus.kernels.memory import Memory, memory_of
@@ -68,6 +68,7 @@ __all__ = [
     "pack_rows",
     "packed_width",
     "product_bf16",
+    "random_keys",
     "row_spans",
     "scatter_add_rows",
     "select_edges",

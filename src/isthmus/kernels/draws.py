@@ -41,6 +41,11 @@ def draw_rows(stream: int, count: int, size: int, device: torch.device | None = 
     return rows
 
 
+def random_keys(stream: int, ids: Tensor) -> Tensor:
+    r"""Return a random number for every id: :math:`mix_{64}(stream + id \cdot golden)` as int64; ids int64."""
+    return twin.random_keys(stream, ids)
+
+
 def draw_edges(stream: int, csr: Csr, row_ids: Tensor, col_ids: Tensor, p: float | Tensor, symmetric: bool) -> Tensor:
     r"""Draw which edges are kept, each with its own probability; bool [edges].
 

@@ -233,6 +233,10 @@ def _shift(h: Tensor, bits: int) -> Tensor:
     return (h >> bits) & ((1 << (64 - bits)) - 1)
 
 
+def random_keys(stream: int, ids: Tensor) -> Tensor:
+    return _mix64(_signed(stream) + ids * _signed(GOLDEN))
+
+
 def _mix64(h: Tensor) -> Tensor:
     h = (h ^ _shift(h, 30)) * _signed(0xBF58476D1CE4E5B9)
     h = (h ^ _shift(h, 27)) * _signed(0x94D049BB133111EB)

@@ -120,10 +120,11 @@ def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
     book = Book.read(job.parts)
     check_agreement(transport, job.config, book, job.asked())
     if job.kind == "verify":
-        return verify(book, job.config, transport)
+        return verify(book, job.config, transport, recipes.find(job.config.recipe).policy(job.config.options))
     out = None if job.out is None else Path(job.out)
     config = job.config if job.prediction is not None else settle(book, job.config, transport, out, job.resume)
     policy = recipes.find(config.recipe).policy(config.options)
+    config = config.settled(book.train, policy.batches is not None)
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)

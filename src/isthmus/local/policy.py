@@ -9,6 +9,7 @@ from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, AsIs, Codec, Stages
 from isthmus.errors import InputError
 from isthmus.features import CachePolicy
 from isthmus.local.savings import Savings
+from isthmus.minibatch import BatchPolicy
 from isthmus.sample import LastLayer, Sampler
 
 
@@ -39,6 +40,9 @@ class Policy:
     """The rule that draws inner neighbours in the last layer for the rows that the loss reads, where they are few."""
     legs: Mapping[tuple[str, str], Stages] = field(default_factory=dict)
     """The stages by (pass, leg), where they differ from those of the whole pass."""
+
+    batches: BatchPolicy | None = None
+    """How mini-batches are drawn and fed; None: every step passes over the full graph."""
 
     def __post_init__(self) -> None:
         for stages in self.every_stages:

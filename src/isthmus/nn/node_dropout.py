@@ -46,9 +46,11 @@ class NodeDropout(TorchFunctionMode):
     def _keys(self, rows: int, device: torch.device) -> Tensor:
         """Return what draws the mask of each row."""
         drawn = self.graph.runtime.drawn
-        nodes = torch.cat([self.graph.nodes, drawn.halo_nodes])
-        if rows in (self.graph.num_rows, len(nodes)):
-            return nodes[:rows]
+        if rows == self.graph.num_rows:
+            return self.graph.nodes
+        nodes = torch.cat([drawn.nodes, drawn.halo_nodes])
+        if rows == len(nodes):
+            return nodes
         if rows in (drawn.num_edges, drawn.num_edges + self.graph.num_rows):
             source, target = drawn.edge_index
             keys = nodes[source] * _PRIME + nodes[target]

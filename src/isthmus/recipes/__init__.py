@@ -4,6 +4,7 @@ from isthmus.errors import InputError
 from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.cagnet import CAGNET
+from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.exact import EXACT
 from isthmus.recipes.isthmus import ISTHMUS
 from isthmus.recipes.pipegcn import PIPEGCN
@@ -25,6 +26,7 @@ _ALL = (
     SANCUS_A,
     SANCUS_H,
     SKIP_G,
+    DISTDGL,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 

@@ -11,6 +11,12 @@ from isthmus.errors import InputError
 from isthmus.local import Policy
 
 Settings = dict[str, Any]
+FULL_GRAPH, MINI_BATCH = "full-graph", "mini-batch"
+_OF_PLANE: dict[str, dict[str, Any]] = {
+    FULL_GRAPH: {"inductive": False, "probe_every": 0},
+    MINI_BATCH: {"batch_size": None, "fanout": None, "batch": None, "structure": None},
+}
+"""Options of training that one plane alone understands, and what they are when they are not given."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,15 @@ class Recipe:
     objective: str | None = None
     cut: str = "edge"
     """The way to cut a graph that has not been cut yet: see `partition`."""
+    plane: str = FULL_GRAPH
+
+    def check_plane(self, given: Mapping[str, Any]) -> None:
+        """Refuse options of training (by name) that the recipe's plane does not understand."""
+        for plane, options in _OF_PLANE.items():
+            for name, unset in options.items():
+                if plane != self.plane and given.get(name, unset) != unset:
+                    word, own = name.replace("_", "-"), self.plane
+                    raise InputError(f"{self.name} trains by {own}: leave out --{word}, an option of {plane} recipes")
 
     @property
     def way(self) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""The two planes of training: a step passes over the whole graph, or over a mini-batch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from isthmus.engine.config import BATCH_SIZE, TrainConfig
+from isthmus.engine.prepare import View, Views
+from isthmus.engine.step import sum_gradients, train_step
+from isthmus.engine.stop import Stop
+from isthmus.errors import InputError
+from isthmus.local import Policy
+from isthmus.minibatch import STRUCTURES, WAYS, Batch, BatchConfig, BatchPolicy, NodeData, Prefetcher, batch_maker
+from isthmus.nn import norms_of
+from isthmus.partition import Book
+from isthmus.tasks.node_classes import loss_sum
+
+
+class Plane(Protocol):
+    """What a run does at every step. Evaluation is the same in both planes: exact, layer by layer on the parts."""
+
+    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+        """Update the weights once; return the loss, which is the same on every worker."""
+
+    def close(self, wait: bool) -> None:
+        """End what runs beside the steps; ``wait``: all workers close at the same step."""
+
+
+def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, model: nn.Module) -> Plane:
+    """Return the plane of a run: mini-batches if the policy has some, else the full graph."""
+    if policy.batches is None:
+        return FullGraph(views.train, book.train[config.split])
+    if not book.train[config.split]:
+        raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
+    normalises = any(True for _ in norms_of(model))
+    asked = BatchConfig(
+        size=config.batch_size or BATCH_SIZE,
+        fanouts=config.fanouts,
+        way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
+        structure=config.structure or STRUCTURES[0],
+    )
+    return MiniBatches(book, config, asked, policy.batches, views.train)
+
+
+class FullGraph:
+    """Every step is one pass over the shard (`engine.step`)."""
+
+    def __init__(self, view: View, labelled: int):
+        self.view, self.labelled = view, labelled
+
+    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+        return train_step(model, optimizer, self.view, self.labelled, step, probe, stop)
+
+    def close(self, wait: bool) -> None:
+        """Do nothing: the full graph leaves nothing behind."""
+
+
+class MiniBatches:
+    """Every step computes the loss of some seed nodes on neighbours drawn for them.
+
+    Loss = sum over this worker's seed nodes / the number of the step's seed nodes on *all* workers; gradients are
+    summed, so the update is that of one process. A worker without seed nodes takes part with no rows.
+    """
+
+    def __init__(self, book: Book, config: TrainConfig, asked: BatchConfig, policy: BatchPolicy, view: View):
+        transport = view.graph.runtime.transport
+        data = NodeData(view.data.x, view.data.y, view.data.masks["train"].nonzero().flatten())
+        make = batch_maker(book, asked, policy, transport, data, config.seed)
+        self.view = view
+        self.prefetcher = Prefetcher(make.make, policy.ahead, config.steps, transport)
+
+    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+        batch, run = self.prefetcher.take(step), self.view.graph.runtime
+        model.train()
+        optimizer.zero_grad(set_to_none=True)
+        run.begin(step, layers=batch.layers)
+        logits = self._checked(model(self.view.graph, batch.x), batch)
+        loss = loss_sum(logits, batch.y) / batch.seeds
+        run.backward(loss)
+        total = sum_gradients(model, loss.detach(), step, run, stop)
+        optimizer.step()
+        return total
+
+    def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
+        wanted = [len(batch.y), self.view.classes]
+        if not isinstance(logits, Tensor) or list(logits.shape) != wanted:
+            given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise InputError(
+                f"the model gives {given} for a batch with {wanted[0]} seed nodes here: it has to give {wanted} and "
+                f"to aggregate {len(batch.layers)} times, as often as --fanout has numbers"
+            )
+        return logits
+
+    def close(self, wait: bool) -> None:
+        self.prefetcher.close(wait)

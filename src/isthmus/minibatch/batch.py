@@ -1,0 +1,72 @@
+"""A batch as the model trains on it, and the maker of batches: a few tasks in a fixed order for every step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from isthmus.comm import Ledger, Transport
+from isthmus.minibatch.rows import Rows
+from isthmus.minibatch.seeds import SeedOrder, Shares
+from isthmus.shard import Layer
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The nodes that a batch reads, and its layers."""
+
+    nodes: Tensor  # int64 [n], book ids; seed nodes first, every layer's are a prefix
+    layers: tuple[Layer, ...]  # the input layer first
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One worker's share of a step: layers, input rows and labels, and what making it has cost."""
+
+    step: int
+    seeds: int
+    """The seed nodes of all workers together, by whose number the loss is divided."""
+    nodes: Tensor  # int64 [n], book ids
+    layers: tuple[Layer, ...]
+    x: Tensor  # [n, F]
+    y: Tensor  # of my seed nodes, [s] or [s, C]
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+class Expander(Protocol):
+    """A way to expand seed nodes into layers; every worker expands at the same time."""
+
+    def expand(self, seeds: Tensor, step: int) -> Expanded: ...
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes the batches of one worker. All workers make the same batches in the same order.
+
+    A batch is made by four tasks: take seed nodes, expand them hop by hop, pull the input rows, pull the labels. What
+    each returns depends on the step alone, so tasks of several steps may be under way in any order that all workers
+    share.
+    """
+
+    order: SeedOrder
+    shares: Shares
+    expander: Expander
+    rows: Rows
+    labels: Rows
+    transport: Transport
+
+    def make(self, step: int) -> Batch:
+        """Make the batch of a step."""
+        ledger, begun = self.transport.ledger, time.perf_counter()
+        waited = ledger.wait_seconds
+        seeds = self.order.at(step)
+        mine = self.shares.of(seeds, self.transport.rank)
+        found = self.expander.expand(mine, step)
+        ledger.sample_seconds += time.perf_counter() - begun - (ledger.wait_seconds - waited)
+        x = self.rows.pull(found.nodes, step)
+        y = self.labels.pull(mine, step, "labels")
+        y = y.view(-1) if y.shape[1:] == (1,) else y
+        return Batch(step, len(seeds), found.nodes, found.layers, x, y, ledger.take())

@@ -1,0 +1,69 @@
+"""Put together the maker of one worker's batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.comm import Transport
+from isthmus.errors import InputError
+from isthmus.kernels import SparseMatrix
+from isthmus.minibatch.apart import AtOwners, Here
+from isthmus.minibatch.batch import BatchMaker, Expander
+from isthmus.minibatch.policy import BatchConfig, BatchPolicy
+from isthmus.minibatch.requests import Requests
+from isthmus.minibatch.rows import Rows
+from isthmus.minibatch.seeds import SeedOrder, Shares
+from isthmus.minibatch.together import Known, Together
+from isthmus.partition import Book, own_part, shares
+from isthmus.sample import Structure
+from isthmus.shard.load import as_tensor
+
+
+@dataclass(frozen=True)
+class NodeData:
+    """What one worker knows of its own nodes: feature rows, labels, and which of them are training nodes."""
+
+    x: Tensor | SparseMatrix  # [n, F]
+    y: Tensor  # [n] or [n, C]
+    train: Tensor  # int64, rows
+
+
+def batch_maker(
+    book: Book, asked: BatchConfig, policy: BatchPolicy, transport: Transport, data: NodeData, seed: int
+) -> BatchMaker:
+    """Return the maker of this worker's batches; every worker calls it at the same time.
+
+    It works over a sibling of ``transport``, so that a thread may use it beside the training loop.
+    """
+    if asked.way == "together" and policy.share != "owner":
+        raise InputError(f"joint batches are computed by owners: share must be owner, not {policy.share}")
+    blocks, own = shares(book, transport.size), own_part(book, transport.rank, transport.size)
+    ranges = torch.tensor([*(book.ranges[block.start] for block in blocks), book.nodes])
+    draws = seed if policy.seed is None else policy.seed
+    requests = Requests(transport.sibling(), ranges)
+    original = as_tensor(own.nodes)
+    train = data.train + requests.first
+    order = SeedOrder.of_workers(train, original[data.train], asked.size, draws, transport)
+    sampler = policy.sampler(asked.fanouts, seed)
+    weighted = policy.draw == "weighted"
+    here = asked.way == "apart" and asked.structure == "here"
+    structure = Structure.of_book(book, None if here else blocks[transport.rank], weighted=weighted)
+    expander: Expander
+    if here:
+        expander = Here(sampler, structure)
+    elif asked.way == "apart":
+        about = Rows(torch.stack([original, as_tensor(own.degree)], dim=1), requests)
+        expander = AtOwners(sampler, structure, requests, about)
+    else:
+        expander = Together(sampler, structure, requests, Known.of(own, ranges))
+    return BatchMaker(
+        order=order,
+        shares=Shares(policy.share, ranges, order.nodes.sort().values),
+        expander=expander,
+        rows=Rows(data.x, requests, policy.rows, draws),
+        labels=Rows(data.y if data.y.dim() == 2 else data.y.view(-1, 1), requests),
+        transport=requests.transport,
+    )

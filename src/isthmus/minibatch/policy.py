@@ -1,0 +1,55 @@
+"""The policy of mini-batches: everything that a recipe decides about how they are drawn, dealt out and fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from isthmus.comm import AsIs, Codec
+from isthmus.errors import InputError
+from isthmus.minibatch.seeds import SHARES
+from isthmus.sample import NeighbourSampler
+
+WAYS = ("apart", "together")
+STRUCTURES = ("here", "owner")
+
+
+@dataclass(frozen=True)
+class BatchPolicy:
+    """How a step's seed nodes become a batch on every worker."""
+
+    draw: str = "uniform"
+    """How neighbours are drawn: uniform, weighted or labor (`NeighbourSampler`)."""
+    replace: bool = False
+    share: str = "owner"
+    """Which worker takes which seed node (`SHARES`)."""
+    ahead: int = 2
+    """Batches that a thread makes ahead of the step that trains; 0: each when it is needed."""
+    rows: Codec = field(default_factory=AsIs)
+    """The code of feature rows on the wire."""
+    seed: int | None = None
+    """The seed of all draws; None is the seed of the run."""
+
+    def __post_init__(self) -> None:
+        if self.share not in SHARES:
+            raise InputError(f"unknown share {self.share!r}: use one of {', '.join(SHARES)}")
+        if self.ahead < 0:
+            raise InputError(f"ahead must be at least 0, not {self.ahead}")
+        NeighbourSampler((1,), self.draw, self.replace)  # refuse what it refuses
+
+    def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSampler:
+        """Return the sampler of neighbours for a run with that seed."""
+        return NeighbourSampler(fanouts, self.draw, self.replace, seed if self.seed is None else self.seed)
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """The options of a run by mini-batches that users give beside the recipe."""
+
+    size: int
+    """Seed nodes of a step, over all workers."""
+    fanouts: tuple[int, ...]
+    """Neighbours that are drawn at every hop, from the seed nodes on; -1: all."""
+    way: str = "apart"
+    """apart: each worker expands its own seed nodes. together: every node of the joint batch is computed once."""
+    structure: str = "here"
+    """here: every worker reads the edges of all parts from their files. owner: owners are asked for neighbours."""

@@ -1,0 +1,93 @@
+"""The rows of a batch's nodes: own rows are read in place, cached ones are here, others come from their owners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import AsIs, Codec, Where
+from isthmus.kernels import SparseMatrix
+from isthmus.minibatch.requests import Asked, Requests
+
+
+class Cache(Protocol):
+    """Rows of other workers that are kept here."""
+
+    def find(self, nodes: Tensor) -> Tensor:
+        """Return the place in `rows` of each node (int64, book ids), int64; -1: not here."""
+
+    @property
+    def rows(self) -> Tensor: ...
+
+
+@dataclass
+class Rows:
+    """The fixed rows of all nodes; this worker has its own, ``own`` [n, F]. Every worker pulls at the same time."""
+
+    own: Tensor | SparseMatrix
+    requests: Requests
+    codec: Codec = field(default_factory=AsIs)
+    seed: int = 0
+    cache: Cache | None = None
+
+    @property
+    def width(self) -> int:
+        return self.own.shape[1]
+
+    def pull(self, nodes: Tensor, step: int, name: str = "features") -> Tensor:
+        """Return the rows of nodes (int64 [m], book ids), [m, F]. Other workers are asked first and answered last."""
+        transport, first = self.requests.transport, self.requests.first
+        where = Where(name, "pull", step, "features")
+        mine = (nodes >= first) & (nodes < first + len(self.own))
+        out = torch.empty(len(nodes), self.width, dtype=self.own.dtype)
+        missing = (~mine).nonzero().flatten()
+        if self.cache is not None:
+            missing = self._from_cache(nodes, missing, out)
+        asked = self.requests.ask(nodes[missing], where) if transport.size > 1 else None
+        here = mine.nonzero().flatten()
+        out[here] = self._gather((nodes[here] - first).to(torch.int32))
+        if asked is not None:
+            self._exchange(asked, where, out, missing)
+        return out
+
+    def _from_cache(self, nodes: Tensor, missing: Tensor, out: Tensor) -> Tensor:
+        """Fill in the rows that are cached; return the places of those that are not."""
+        assert self.cache is not None
+        place, ledger = self.cache.find(nodes[missing]), self.requests.transport.ledger
+        hit = place >= 0
+        if hit.any():
+            out[missing[hit]] = self.cache.rows[place[hit]]
+        ledger.cache_hits += int(hit.sum())
+        ledger.cache_misses += int((~hit).sum())
+        return missing[~hit]
+
+    def _exchange(self, asked: Asked, where: Where, out: Tensor, places: Tensor) -> None:
+        width, dtype = self.codec.form(self.width, self.own.dtype)
+        answers = []
+        for q, rows in enumerate(asked.theirs):
+            message = torch.empty(len(rows), width, dtype=dtype)
+            key = kernels.stream(self.seed, where.step, self.requests.transport.rank, q)
+            if len(rows):
+                self._encode(rows, message, key)
+            answers.append(message)
+        block = self.requests.answer(answers, asked.mine.counts, where)
+        if len(block):
+            arrived = block if self.codec.as_is else out.new_empty(len(block), self.width)
+            if not self.codec.as_is:
+                self.codec.decode(block, arrived)
+            out[places[asked.mine.order]] = arrived
+
+    def _encode(self, rows: Tensor, message: Tensor, key: int) -> None:
+        if isinstance(self.own, SparseMatrix):
+            self.codec.encode(self._gather(rows), None, message, key, None)
+        else:
+            self.codec.encode(self.own, rows, message, key, None)
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        if isinstance(self.own, SparseMatrix):
+            return self.own.take(rows.long()).dense()
+        return kernels.gather_rows(self.own, rows)

@@ -1,0 +1,41 @@
+"""DistDGL: mini-batches of neighbours drawn for seed nodes, whose features are pulled from their owners."""
+
+from isthmus.comm import Stages
+from isthmus.local import Policy, Savings
+from isthmus.minibatch import BatchPolicy
+from isthmus.minibatch.seeds import SHARES
+from isthmus.recipes.base import MINI_BATCH, Option, Recipe, Settings
+from isthmus.recipes.common import CODED, coding
+from isthmus.sample.neighbour_sampler import METHODS
+
+
+def _policy(settings: Settings) -> Policy:
+    rows, gradients = coding({**settings, "feedback": False})
+    batches = BatchPolicy(
+        draw=settings["draw"],
+        replace=settings["replace"],
+        share=settings["share"],
+        ahead=settings["ahead"],
+        rows=rows["encode"],
+        seed=settings["seed"],
+    )
+    return Policy(
+        Savings(read_rows=False), Stages(**rows), Stages(**gradients), None, settings["seed"], batches=batches
+    )
+
+
+DISTDGL = Recipe(
+    name="distdgl",
+    summary="mini-batches: neighbours drawn for seed nodes, their features pulled from the owners, ahead of the step",
+    paper="Zheng et al., DistDGL (IA3 2020); sec. 4.1 of the survey",
+    make=_policy,
+    plane=MINI_BATCH,
+    options={
+        "draw": Option("uniform", "how neighbours are drawn: uniform, weighted (by edges) or labor", tuple(METHODS)),
+        "replace": Option(False, "draw with replacement"),
+        "share": Option("owner", "who takes a seed node: its owner; or even (as DistDGL), position", tuple(SHARES)),
+        "ahead": Option(2, "batches that a thread makes ahead of the step that trains; 0: none"),
+        **{name: option for name, option in CODED.items() if name != "feedback"},
+    },
+    notes="Exact as a mini-batch method: every number of workers draws the same batches and gets the same losses.",
+)
