@@ -169,9 +169,10 @@ class Module(types.ModuleType):
     def __init__(self) -> None:
         super().__init__(f"torch.{NAME}")
         self.free, self.total = 1 << 34, 1 << 34  # bytes that it claims to have
+        self.visible = False  # whether it is found without being asked for
 
     def is_available(self) -> bool:
-        return True
+        return self.visible
 
     def is_initialized(self) -> bool:
         return True

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import torch
 
 from isthmus.api.source import Cut, name_of
 from isthmus.comm import Transport, Where
+from isthmus.device import pick
 from isthmus.errors import InputError
 from isthmus.launch.job import join
-from isthmus.launch.place import Place, detect, threads_for
+from isthmus.launch.place import Place, detect, local_rank, threads_for
 from isthmus.partition import Book, is_parts_folder
 
 _WHERE = Where("start", "gather", 0, "ids")
@@ -40,21 +42,24 @@ def joined(
     source: Any,
     cut: Cut,
     parts: str | os.PathLike[str] | None,
-    threads: int | None,
-    timeout: float,
+    asked: Mapping[str, Any],
     transport: Transport | None,
 ) -> Joined:
-    """Join the workers of torchrun or srun; worker 0 cuts a source that is not yet cut and tells the others where."""
+    """Join the workers of torchrun or srun; worker 0 cuts a source that is not yet cut and tells the others where.
+
+    ``asked``: threads, timeout and device.
+    """
     if transport is None:
         place = detect() or Place(0, 1, "", 0, 1, "none")
     else:
         place = Place(transport.rank, transport.size, "", 0, transport.size, "given")
-    if place.size > 1 or threads is not None:
-        torch.set_num_threads(threads_for(place.local_size, threads))
+    if place.size > 1 or asked["threads"] is not None:
+        torch.set_num_threads(threads_for(place.local_size, asked["threads"]))
     given = is_parts_folder(name_of(source))
     folder, temporary = (name_of(source), None) if given else _cut(source, cut, parts, place)
-    links = transport or join(place, timeout)
+    links = transport or join(place, asked["timeout"])
     try:
+        links.use(pick(asked["device"], local_rank(place.rank, place.local_size)))
         folder = _told_folder(given, folder, links)
         return Joined(links, Book.read(folder), temporary)
     except BaseException:

@@ -37,6 +37,8 @@ class TrainOptions(TypedDict, total=False):
     """Per worker; default: an equal share of this machine's cores."""
     timeout: float
     """Seconds that a worker waits for another."""
+    device: str
+    """auto (this worker's accelerator, else the CPU), cpu, cuda, cuda:K, or another device of torch."""
     restarts: int
     """Restarts of a run that lost a worker, without progress between."""
     model: str | type[nn.Module] | Callable[..., nn.Module]
@@ -108,6 +110,8 @@ class PredictOptions(TypedDict, total=False):
     """Per worker; default: an equal share of this machine's cores."""
     timeout: float
     """Seconds that a worker waits for another."""
+    device: str
+    """auto (this worker's accelerator, else the CPU), cpu, cuda, cuda:K, or another device of torch."""
     model: str | type[nn.Module] | Callable[..., nn.Module] | None
     """The run's own model, named again: package.module:Net."""
     trust: bool
@@ -131,6 +135,8 @@ class WorkerOptions(TypedDict, total=False):
     """Per worker; default: an equal share of this machine's cores."""
     timeout: float
     """Seconds that a worker waits for another."""
+    device: str
+    """auto (this worker's accelerator, else the CPU), cpu, cuda, cuda:K, or another device of torch."""
     split: int
     """Which of the graph's splits."""
     features: str

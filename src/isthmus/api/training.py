@@ -67,4 +67,4 @@ def predict(
     asked["model"] = None if asked["model"] is None else importable(asked["model"])
     moved = None if parts is None else os.fspath(parts)
     config = PredictConfig(os.fspath(folder), os.fspath(out), **values_of(PredictConfig, asked))
-    return launch_prediction(config, moved, workers, asked["threads"], asked["timeout"])
+    return launch_prediction(config, moved, workers, **values_of(Job, asked))

@@ -56,7 +56,8 @@ class Worker:
             worker.print(worker.evaluate(model))
 
     For this worker's n nodes it has ``graph`` (a `LocalGraph`), features ``x`` [n, F], labels ``y`` [n] or [n, C],
-    ``train_mask``, ``val_mask`` and ``test_mask`` [n]; ``graph.nodes`` are their original ids.
+    ``train_mask``, ``val_mask`` and ``test_mask`` [n]; ``graph.nodes`` are their original ids. All are on ``device``,
+    where the model belongs: ``Net(…).to(worker.device)``.
 
     Args:
         source: a parts folder, a book, or anything that ``isthmus.load`` reads. Worker 0 cuts a source that is not yet
@@ -86,9 +87,10 @@ class Worker:
         if self.config.options.get("auto"):
             raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
         cut = cutter(source, chosen.way, asked, seed=asked["seed"], quiet=True)
-        self._joined = joined(source, cut, parts, asked["threads"], asked["timeout"], transport)
+        self._joined = joined(source, cut, parts, asked, transport)
         self.book, self.transport = self._joined.book, self._joined.transport
         self.rank, self.size = self.transport.rank, self.transport.size
+        self.device = self.transport.device
         self.num_features, self.num_classes = self.book.features, self.book.classes
         try:
             check_agreement(self.transport, self.config, self.book)
@@ -115,6 +117,12 @@ class Worker:
         if self.rank == 0 and (shared := shared_norms(model, self.size)):
             note(shared)
         tensors = [*model.parameters(), *model.buffers()]
+        elsewhere = next((tensor.device for tensor in tensors if tensor.device != self.device), None)
+        if elsewhere is not None:
+            raise InputError(
+                f"the model is on {elsewhere}, the rows are on {self.device}: make the optimizer after "
+                "model.to(worker.device), or ask for Worker(…, device=…)"
+            )
         check_shapes(self.transport, model)
         for tensor in tensors:
             value = tensor.data.contiguous() if self.rank == 0 else torch.zeros_like(tensor.data)

@@ -57,7 +57,10 @@ def compare(
     from isthmus.report import read_comparison, write_comparison
 
     plan = CompareRequest(
-        read_entries(recipes), config_of(options), seeds, workers, link, hosts, options["threads"], options["timeout"]
+        read_entries(recipes),
+        config_of(options),
+        *(seeds, workers, link, hosts),
+        *(options[name] for name in ("threads", "timeout", "device")),
     )
     if resume and out_folder is None:
         raise InputError("--resume needs the comparison's folder: give --out DIR")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from isthmus.device import AUTO
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import check_writable, write_json
 from isthmus.errors import InputError, Stopped, WorkerError
@@ -47,6 +48,7 @@ class CompareRequest:
     """The number of hosts of the testbed, to which workers are dealt out in turn. None: one for each worker."""
     threads: int | None = None
     timeout: float = 300.0
+    device: str = AUTO
 
     def __post_init__(self) -> None:
         least = {"seeds": self.seeds, "workers": self.workers, "hosts": self.hosts, "threads": self.threads}
@@ -117,7 +119,7 @@ def _runs(asked: CompareRequest, book: Book, folder: Path, testbed: Testbed | No
         if run.exists():
             shutil.rmtree(run)  # half-done or failed: its times would be those of two starts
         config = replace(asked.config, recipe=entry.recipe, options=entry.options, seed=seed)
-        job = Job("train", str(book.folder), config, str(run), False, asked.threads, asked.timeout, quiet=True)
+        job = Job("train", str(book.folder), config, str(run), False, asked.threads, asked.timeout, asked.device, True)
         try:
             summary = local.start(job, asked.workers or book.num_parts, testbed)
         except Stopped as end:
@@ -175,6 +177,7 @@ def _asked(asked: CompareRequest, book: Book, hosts: int) -> dict[str, Any]:
         "parts": book.fingerprint,
         "workers": asked.workers,
         "threads": asked.threads,
+        "device": asked.device,
         "link": asked.link,
         "hosts": hosts if asked.link else None,
         "config": config,

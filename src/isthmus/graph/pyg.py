@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.device import on_host
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.graph.raw import RawGraph, assemble, attributes
@@ -100,7 +101,8 @@ def _array(value: Any, name: str, field: str) -> np.ndarray:
     try:
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # numpy has no bfloat16
             value = value.float()
-        array = value.detach().cpu().resolve_conj().resolve_neg().numpy() if _is_tensor(value) else np.asarray(value)
+        dense = _is_tensor(value)
+        array = on_host(value.detach()).resolve_conj().resolve_neg().numpy() if dense else np.asarray(value)
     except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         why = str(error).partition("\n")[0]
         raise InputError(f"{name}: {field} is not a plain array ({why}): set it to a dense tensor of numbers") from None

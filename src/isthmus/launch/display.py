@@ -59,6 +59,7 @@ class Display:
         self.silent = quiet or transport.rank != 0
         self.console = console or Teller(stderr=True)
         self.title = f"{book.name}: {config.recipe}, {config.model.model}, {transport.size} worker(s)"
+        self.title += f", {transport.way}" if transport.way else ""
         self.live: Live | None = None
         self.scores: dict[str, float] = {}
         self.pace = Throughput(config.steps)

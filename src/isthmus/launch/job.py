@@ -16,6 +16,7 @@ from isthmus.comm.meet import KEPT
 from isthmus.comm.rendezvous import is_loopback
 from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
 from isthmus.console import note
+from isthmus.device import AUTO, HELP, pick
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
@@ -26,7 +27,7 @@ from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
 from isthmus.launch.memory import kept_blocks
 from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, towards
-from isthmus.launch.place import Place, threads_for
+from isthmus.launch.place import Place, local_rank, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.launch.trackers import read_names, tracking
 from isthmus.options import check_options, option
@@ -57,6 +58,7 @@ class Job:
         None, "Per worker; default: an equal share of this machine's cores.", "Workers", f"{_ALL} plan Worker", least=1
     )
     timeout: float = option(300.0, "Seconds that a worker waits for another.", "Workers", f"{_ALL} Worker")
+    device: str = option(AUTO, HELP, "Workers", f"{_ALL} Worker")
     quiet: bool = option(False, "No progress.", "Run", "train compare plan")
     prediction: PredictConfig | None = None
     restarts: int = option(
@@ -111,12 +113,13 @@ def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False)
     """Do this worker's share of the job and return the summary; `last`: this process does nothing else afterwards."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     with kept_blocks(), enough_memory(f"what worker {transport.rank} has of {job.parts}"):
-        return _run(job, transport, last)
+        return _run(job, transport, local_size, last)
 
 
-def _run(job: Job, transport: Transport, last: bool) -> dict[str, Any]:
+def _run(job: Job, transport: Transport, local_size: int, last: bool) -> dict[str, Any]:
     if job.kind == "gauge":
         return gauge(transport)
+    transport.use(pick(job.device, local_rank(transport.rank, local_size)))
     book = Book.read(job.parts)
     check_agreement(transport, job.config, book, job.asked())
     if job.kind == "verify":

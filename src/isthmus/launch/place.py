@@ -89,6 +89,12 @@ def first_host(nodelist: str) -> str:
     return f"{prefix}{number or ''}{suffix or ''}"
 
 
+def local_rank(rank: int, local_size: int, environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of a worker among those of its machine, by which it takes its accelerator."""
+    told = environ.get("LOCAL_RANK") or environ.get("SLURM_LOCALID") or ""
+    return int(told) if told.isdecimal() else rank % max(local_size, 1)
+
+
 def threads_for(local_size: int, asked: int | None) -> int:
     """Return the threads of one worker: as asked, else this machine's cores divided among its workers."""
     return max(1, _cores() // local_size) if asked is None else asked

@@ -80,10 +80,12 @@ def launch_prediction(
     asked: PredictConfig,
     parts: str | None = None,
     workers: int | None = None,
-    threads: int | None = None,
-    timeout: float = 300.0,
+    **how: Any,
 ) -> dict[str, Any]:
-    """Predict with as many workers as the run had, or as asked; `parts` is the new place of its parts if they moved."""
+    """Predict with as many workers as the run had, or as asked; `parts` is the new place of its parts if they moved.
+
+    ``how``: options of `Job`.
+    """
     trained = SavedRun.read(asked.run)
     trained.shape(asked.model, asked.trust)  # refuse before any process is started
     book = trained.book(parts)
@@ -91,7 +93,7 @@ def launch_prediction(
     if place is None or place.rank == 0:
         check_files(asked, book)
     folder = str(book.folder)
-    job = Job("predict", folder, trained.config, threads=threads, timeout=timeout, prediction=asked)
+    job = Job("predict", folder, trained.config, prediction=asked, **how)
     joins = place is not None and place.size > 1
     return launch(job, folder, trained.workers if workers is None and not joins else workers)
 

@@ -55,6 +55,7 @@ def variables(job: Job, rank: int, size: int, local_size: int, meeting: Meeting)
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(local_size),
+        "LOCAL_RANK": str(rank % local_size),
         "MASTER_ADDR": meeting.host,
         "MASTER_PORT": str(meeting.port),
         KEPT: "starter",

@@ -1,0 +1,91 @@
+"""Everything that is trained on the pretend device: a new recipe, cut, model or plane joins by a line here.
+
+A *plan* trains a few steps on a transport and returns figures that must be those of the CPU. `on_device` runs it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import shadow
+import torch
+from graphs import community_graph, cut, with_few
+
+from isthmus import recipes
+from isthmus.comm import Hub, Transport
+from isthmus.engine import TrainConfig
+from isthmus.engine.prepare import prepare
+from isthmus.engine.step import evaluate, train_step
+from isthmus.nn import ModelConfig
+from isthmus.partition import Book
+
+STEPS, LIMIT = 5, 1e-10
+RECIPES = tuple(recipes.RECIPES)
+MODELS = ("gcn", "sage", "gat", "device.plans:pyg_sage")
+WORKERS = (1, 2, 3)
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "coded rows": ("pipegcn", {"bits": 8}),
+    "coded weights": ("exact", {"bits_weights": 8}),
+    "differences": ("isthmus", {"auto": False, "bits": 4, "delta": True}),
+    "error feedback": ("vanilla", {"bits": 4, "feedback": True, "rounding": "stochastic"}),
+    "cached features": ("psc-gcn", {"cache": "inclusion", "cache_rows": 0.5}),
+    "cached at random": ("psc-gcn", {"cache": "random", "cache_rows": 0.5}),
+    "bf16": ("exact", {"precision": "bf16"}),
+}
+"""Options that lead elsewhere than a recipe's defaults: a recipe, and its options."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A few steps of training: a recipe and its options, a model, the data's form."""
+
+    recipe: str
+    model: str = "gcn"
+    options: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, book: Book) -> TrainConfig:
+        shape = {} if ":" in self.model else {"hidden": 8, "input_dropout": 0.2 if self.model == "sage" else 0.0}
+        given = recipes.find(self.recipe).settings(self.options)
+        about = {"dtype": "float64", "steps": STEPS, **self.config}
+        return TrainConfig(model=ModelConfig(model=self.model, **shape), recipe=self.recipe, options=given, **about)
+
+    def train(self, book: Book, transport: Transport) -> list[float]:
+        """Return the loss of every step, then the scores."""
+        config = self.of(book)
+        policy = recipes.find(self.recipe).policy(config.options)
+        views, model, optimizer = prepare(book, config, policy, transport)
+        labelled = book.train[config.split]
+        losses = [train_step(model, optimizer, views.train, labelled, step, step == 3) for step in range(STEPS)]
+        scores = evaluate(model, views, "accuracy", STEPS, transport)
+        views.train.graph.runtime.close()
+        return [*losses, *scores.values()]
+
+
+def pyg_sage(features: int, classes: int) -> torch.nn.Module:
+    """A model of PyG as it is."""
+    from torch_geometric.nn import GraphSAGE
+
+    return GraphSAGE(features, 8, num_layers=2, out_channels=classes)
+
+
+def parts(folder: Path, workers: int, **options: Any) -> Book:
+    return cut(with_few(community_graph(nodes=60, **options)), workers, "random", folder)
+
+
+def on_device(work: Callable[[Transport], Any], workers: int) -> list[Any]:
+    """Run work(transport) on every worker, each with a pretend device of its own."""
+
+    def there(transport: Transport) -> Any:
+        with shadow.one_thread():
+            transport.use(torch.device(shadow.NAME, transport.rank))
+            return work(transport)
+
+    return Hub(workers, timeout=30).run(there)
+
+
+def on_host(work: Callable[[Transport], Any], workers: int) -> list[Any]:
+    return Hub(workers, timeout=30).run(work)

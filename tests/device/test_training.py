@@ -1,0 +1,138 @@
+"""Training on the pretend accelerator gives the CPU's numbers, for everything that `plans` lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from device.plans import LIMIT, MODELS, RECIPES, VARIANTS, WORKERS, Plan, on_device, on_host, parts
+from products import pairwise
+
+from isthmus import Worker, recipes
+from isthmus.engine import PredictConfig, predict, train
+from isthmus.engine.saved_run import SavedRun
+from isthmus.errors import InputError
+
+
+def compare(plan, book, workers, limit=LIMIT):
+    there = on_device(lambda transport: plan.train(book, transport), workers)
+    here = on_host(lambda transport: plan.train(book, transport), workers)
+    for mine, cpus in zip(there, here, strict=True):
+        assert mine == pytest.approx(cpus, rel=limit, abs=limit, nan_ok=True)
+
+
+@pytest.mark.parametrize(*pairwise(recipe=RECIPES, model=MODELS, workers=WORKERS))
+def test_every_recipe_and_model(tmp_path, recipe, model, workers):
+    compare(Plan(recipe, model), parts(tmp_path, workers), workers)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_options_that_lead_elsewhere(tmp_path, name):
+    recipe, options = VARIANTS[name]
+    rounded = name == "bf16"  # another order of sums is rounded otherwise, as within the CPU's own twins
+    compare(Plan(recipe, "sage", options), parts(tmp_path, 2), 2, 1e-2 if rounded else LIMIT)
+
+
+@pytest.mark.parametrize("config", [{"inductive": True}, {"features": "standard"}, {"features": "rows"}])
+def test_data_in_other_forms(tmp_path, config):
+    compare(Plan("exact", "sage", config=config), parts(tmp_path, 2), 2)
+
+
+@pytest.mark.parametrize("form", [{"directed": True}, {"multilabel": True}], ids=str)
+def test_directed_and_multilabel_graphs(tmp_path, form):
+    book = parts(tmp_path, 2, **form)
+    there, here = (where(lambda transport: trained(book, transport), 2)[0] for where in (on_device, on_host))
+    assert there == pytest.approx(here, abs=LIMIT)
+
+
+def trained(book, transport):
+    """The best validation score of a whole run, and the norms of its weights."""
+    result = train(book, Plan("exact").of(book), transport)
+    return [result.summary["best_val"], *(float(weight.detach().norm()) for weight in result.model.parameters())]
+
+
+@pytest.mark.parametrize(*pairwise(recipe=RECIPES, first=["device", "host"]))
+def test_a_run_resumes_on_the_other_kind_of_device(tmp_path, recipe, first):
+    book, plan = parts(tmp_path, 2), Plan(recipe, "sage", config={"steps": 6, "eval_every": 2})
+    policy = recipes.find(recipe).policy(plan.of(book).options)
+
+    def run(where, folder, steps, resume=False):
+        asked = Plan(recipe, "sage", config={"steps": steps, "eval_every": 2}).of(book)
+        work = lambda transport: train(book, asked, transport, policy=policy, out=folder, resume=resume)  # noqa: E731
+        return where(work, 2)[0]
+
+    one, other = (on_device, on_host) if first == "device" else (on_host, on_device)
+    run(one, tmp_path / "run", 4)
+    resumed = run(other, tmp_path / "run", 6, resume=True)
+    whole = run(on_host, tmp_path / "whole", 6)
+    for mine, cpus in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.allclose(mine.detach().to("cpu"), cpus.detach().to("cpu"), rtol=LIMIT, atol=LIMIT)
+
+
+def test_weights_saved_on_one_device_are_the_same_bits_on_the_other(tmp_path):
+    book, plan, out = parts(tmp_path, 2), Plan("exact"), tmp_path / "run"
+    made = on_device(lambda transport: train(book, plan.of(book), transport, out=out), 2)[0].model.state_dict()
+    best = SavedRun.read(out).best
+    assert made.keys() == best.keys()
+    assert all(torch.equal(made[name].to("cpu"), tensor) for name, tensor in best.items())
+
+
+def test_predictions_are_the_cpus(tmp_path):
+    book, plan, what = parts(tmp_path, 2), Plan("exact", "sage"), ("class", "scores", "embedding")
+    on_host(lambda transport: train(book, plan.of(book), transport, out=tmp_path / "run"), 2)
+    for stem, where in (("cpu", on_host), ("there", on_device)):
+        asked = PredictConfig(str(tmp_path / "run"), str(tmp_path / f"{stem}.npy"), what)
+        where(lambda transport, asked=asked: predict(book, asked, transport), 2)
+    for name in what:
+        here, there = (np.load(tmp_path / f"{stem}.{name}.npy") for stem in ("cpu", "there"))
+        assert here.shape == there.shape
+        assert np.allclose(here, there, atol=1e-6)
+
+
+def test_bytes_and_rows_are_counted_alike(tmp_path):
+    book, asked = parts(tmp_path, 2), Plan("exact", "sage").of(parts(tmp_path / "again", 2))
+    there, here = (where(lambda t: train(book, asked, t).summary, 2)[0] for where in (on_device, on_host))
+    assert (there["bytes_per_step"], there["rows"]) == (here["bytes_per_step"], here["rows"])
+
+
+def test_backward_in_a_thread_of_its_own(tmp_path):
+    """As on CUDA, where autograd has a thread per device."""
+    book, plan = parts(tmp_path, 1), Plan("psc-gcn", "sage")
+
+    def work(transport):
+        transport.use(torch.device("shadow", 0))
+        return plan.train(book, transport)
+
+    assert on_host(work, 1)[0] == pytest.approx(on_host(lambda t: plan.train(book, t), 1)[0], abs=LIMIT)
+
+
+def test_a_loop_of_ones_own(tmp_path):
+    book = parts(tmp_path, 2)
+
+    def work(transport):
+        with Worker(book, transport=transport, device=str(transport.device), dtype="float64") as worker:
+            torch.manual_seed(1)
+            model = GCN(worker.num_features, worker.num_classes)
+            if worker.device.type != "cpu":
+                with pytest.raises(InputError, match=r"model\.to\(worker\.device\)"):
+                    worker.prepare(model, torch.optim.SGD(model.parameters()))
+            model.to(worker.device)
+            optimizer = torch.optim.Adam(model.parameters())
+            worker.prepare(model, optimizer)
+            losses = []
+            for _ in range(3):
+                optimizer.zero_grad()
+                out = model(worker.graph, worker.x)[worker.train_mask]
+                losses.append(worker.step(torch.nn.functional.cross_entropy(out, worker.y[worker.train_mask])))
+            return [*losses, *worker.evaluate(model).values(), float(worker.predict(model).sum())]
+
+    assert on_device(work, 2)[0] == pytest.approx(on_host(work, 2)[0], abs=1e-9)
+
+
+class GCN(torch.nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.first = torch.nn.Linear(features, classes, dtype=torch.float64)
+
+    def forward(self, graph, x):
+        return graph.aggregate(self.first(x), "mean")
