@@ -19,12 +19,14 @@ from isthmus.wording import speaks_python
 if TYPE_CHECKING:
     from isthmus.api import TrainResult, Worker, predict, train
     from isthmus.graph import Graph, from_pyg, load
+    from isthmus.minibatch.neighbor_loader import NeighborLoader
     from isthmus.partition import partition_source as partition
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Graph": "isthmus.graph",
+    "NeighborLoader": "isthmus.minibatch.neighbor_loader",
     "TrainResult": "isthmus.api",
     "Worker": "isthmus.api",
     "from_pyg": "isthmus.graph",
@@ -36,6 +38,7 @@ _HOMES = {
 __all__ = [
     "Graph",
     "InputError",
+    "NeighborLoader",
     "TrainResult",
     "Worker",
     "WorkerError",

@@ -80,6 +80,11 @@ class Numbering:
         """
         return Csr(indptr, self._number(neighbours), self._known)
 
+    def find(self, nodes: Tensor) -> Tensor:
+        """Return the numbers of nodes, int64, and -1 for those that have none."""
+        number = (self._table[nodes.long()].long() & 0xFFFFFFFF) - self._base
+        return torch.where((number >= 0) & (number < self._known), number, -1)
+
     @property
     def nodes(self) -> Tensor:
         """The nodes that have numbers, in their order; a view that is good until the next `start`."""

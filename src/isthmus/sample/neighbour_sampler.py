@@ -49,15 +49,24 @@ class NeighbourSampler:
     def draw(self, structure: Structure, rows: Tensor, step: int, hop: int, *, edges: bool = False) -> Expansion:
         """Draw the neighbours that some rows (int32) of a structure get, as its columns (int32)."""
         spans = structure.spans(rows)
-        stream = kernels.stream(_SALT, self.seed, step, -1 if self.share_hops else hop, 0)  # 0: the relation
-        drawn = self._drawn(structure, spans, stream, self.fanouts[hop], edges)
-        ids = drawn.numbers if edges else None
-        if ids is not None and structure.edge_ids is not None:
-            ids = structure.edge_ids[ids]
+        drawn = self.draw_spans(structure, spans, step, hop, edges=edges)
+        ids = structure.edge_ids_of(rows, drawn) if edges else None
         if self.method == "weighted" and self.fanouts[hop] >= 0:
             ones = torch.ones(len(rows), dtype=torch.float64)
             return Expansion(drawn.indptr, drawn.columns, ones, self._weight(structure, rows, drawn), ids)
         return Expansion(drawn.indptr, drawn.columns, self._scale(drawn, spans.degree, hop), None, ids)
+
+    def draw_spans(self, structure: Structure, spans: Spans, step: int, hop: int, *, edges: bool = False) -> Drawn:
+        """Draw from some edges of a structure: whole rows, or those parts of them that may be read."""
+        stream = kernels.stream(_SALT, self.seed, step, -1 if self.share_hops else hop, 0)  # 0: the relation
+        indices, fanout = structure.pattern.indices, self.fanouts[hop]
+        if self.method == "uniform" or fanout < 0:
+            return kernels.draw_uniform(stream, indices, spans, fanout, self.replace, edges)
+        if self.method == "labor":
+            return kernels.draw_labor(stream, indices, spans, structure.original, fanout)
+        if structure.weight is None:
+            raise InputError("draws by weight need edge weights: build the structure with weighted=True")
+        return kernels.draw_by_weight(stream, indices, spans, structure.weight, fanout, self.replace)
 
     def expand(self, structure: Structure, frontier: Tensor, step: int, hop: int, *, edges: bool = False) -> Expansion:
         """Draw the neighbours of the nodes of a frontier (int64 [m], book ids), in book ids."""
@@ -85,16 +94,6 @@ class NeighbourSampler:
         _, degree = kernels.row_spans(structure.pattern, nodes)
         original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
         return Blocks(nodes.long(), original, degree, tuple(layers), len(seeds))
-
-    def _drawn(self, structure: Structure, spans: Spans, stream: int, fanout: int, edges: bool) -> Drawn:
-        indices = structure.pattern.indices
-        if self.method == "uniform" or fanout < 0:
-            return kernels.draw_uniform(stream, indices, spans, fanout, self.replace, edges)
-        if self.method == "labor":
-            return kernels.draw_labor(stream, indices, spans, structure.original, fanout)
-        if structure.weight is None:
-            raise InputError("draws by weight need edge weights: build the structure with weighted=True")
-        return kernels.draw_by_weight(stream, indices, spans, structure.weight, fanout, self.replace)
 
     def _scale(self, drawn: Drawn, degree: Tensor, hop: int) -> Tensor:
         """Return 1 / (chance that an edge was drawn) for each row, float64 [m]."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
-from isthmus.kernels import Csr, Spans
+from isthmus.kernels import Csr, Drawn, Spans
 from isthmus.partition.book import Book
 from isthmus.partition.part import Part
 from isthmus.shard.load import as_tensor
@@ -34,7 +34,8 @@ class Structure:
     first: int = 0
     outside: Tensor | None = None  # int64 [columns - rows], book ids of the columns that are no rows
     weight: Tensor | None = None  # float32 [edges]
-    edge_ids: Tensor | None = None  # int64 [edges], the numbers of the edges in the source; None: their places here
+    edge_ids: Tensor | None = None  # int64 [edges], the numbers of the edges in the source, or
+    edge_starts: Tensor | None = None  # int64 [rows], those of the rows' first edges; neither: their places here
 
     @staticmethod
     def of_graph(graph: Graph, direction: str = "in", *, weighted: bool = False) -> Structure:
@@ -83,7 +84,8 @@ class Structure:
             Csr(indptr, torch.cat([own for _, own, _ in rows]), len(names)), names, order=weighted
         )
         weight = torch.cat([own for _, _, own in rows])[order] if weighted else None
-        return Structure(pattern, names, first, torch.from_numpy(outside), weight)
+        starts = _edge_starts(names, indptr.diff()) if not len(outside) else None
+        return Structure(pattern, names, first, torch.from_numpy(outside), weight, edge_starts=starts)
 
     @property
     def num_rows(self) -> int:
@@ -127,6 +129,21 @@ class Structure:
         ids = rows.long() if self.original is None else kernels.gather_ids(self.original, rows)
         return Spans(*kernels.row_spans(self.pattern, rows), ids)
 
+    def edge_ids_of(self, rows: Tensor, drawn: Drawn) -> Tensor:
+        """Return the numbers that the drawn edges of some rows (int32) have in the source, int64 [e].
+
+        In a graph cut into parts, edges are numbered by (target, source) in original ids, as in the graph before.
+        """
+        assert drawn.numbers is not None
+        if self.edge_ids is not None:
+            return self.edge_ids[drawn.numbers]
+        if self.edge_starts is None:
+            if not self.is_whole:
+                raise InputError("edge ids are known only where all parts are: build the structure of all parts")
+            return drawn.numbers
+        shift = self.edge_starts[rows.long()] - self.pattern.indptr[rows.long()]
+        return drawn.numbers + torch.repeat_interleave(shift, drawn.indptr.diff())
+
     def turned(self, direction: str) -> Structure:
         """Return the structure of a whole graph for another direction, from that of its in-edges."""
         if direction not in DIRECTIONS:
@@ -159,6 +176,14 @@ def _union(one: Structure, other: Structure) -> Structure:
     if one.weight is not None and other.weight is not None:
         weight = torch.cat([one.weight, other.weight])[order][new]
     return replace(one, pattern=pattern, edge_ids=torch.cat([one.edge_ids, other.edge_ids])[order][new], weight=weight)
+
+
+def _edge_starts(names: Tensor, degree: Tensor) -> Tensor:
+    """Return the number of each row's first edge if rows were in the order of their names."""
+    order = names.argsort()
+    starts = torch.empty_like(degree)
+    starts[order] = degree[order].cumsum(0) - degree[order]
+    return starts
 
 
 def _halo_ids(part: Part, ranges: tuple[int, ...]) -> np.ndarray:

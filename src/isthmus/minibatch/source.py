@@ -1,0 +1,212 @@
+"""Where a loader's batches come from: PyG data, a graph in memory, or a folder of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.errors import InputError
+from isthmus.graph import Graph, load
+from isthmus.graph.graph import SparseRows
+from isthmus.graph.pyg import is_data
+from isthmus.partition import Book, is_parts_folder
+from isthmus.sample import Structure
+from isthmus.shard.load import as_tensor
+
+SPLITS = ("train", "val", "test")
+_ROWS = ("x", "y", *(f"{split}_mask" for split in SPLITS))
+
+
+class Source(Protocol):
+    """Structure and rows of a graph. Nodes are local numbers of the structure; users see the ids of `user_ids`."""
+
+    structure: Structure
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of what nodes have."""
+        ...
+
+    def pull(self, name: str, nodes: Tensor) -> Tensor:
+        """Return rows of some nodes (int64)."""
+        ...
+
+    @property
+    def edge_names(self) -> Iterable[str]:
+        """The names of what edges have."""
+        ...
+
+    def pull_edges(self, name: str, edges: Tensor) -> Tensor:
+        """Return rows of some edges (int64, as the source numbers them)."""
+        ...
+
+    def split(self, name: str) -> Tensor:
+        """Return the nodes of a split (train, val, test), in the users' ids, int64."""
+        ...
+
+    def user_ids(self, nodes: Tensor) -> Tensor:
+        """Return the ids by which users know some nodes, int64."""
+        ...
+
+    def local(self, ids: Tensor) -> Tensor:
+        """Return the local numbers of nodes given by the users' ids."""
+        ...
+
+
+def take(rows: Tensor, at: Tensor) -> Tensor:
+    """Return some rows (int64), by the prefetching loop where it can."""
+    if rows.ndim == 2 and rows.shape[1] and rows.stride(1) == 1 and rows.device.type == "cpu":
+        return kernels.gather_rows(rows, at)
+    return rows.index_select(0, at.to(rows.device))
+
+
+class GraphSource:
+    """A graph in memory; its nodes have the same numbers everywhere."""
+
+    def __init__(self, graph: Graph, weighted: bool):
+        self.structure = Structure.of_graph(graph, weighted=weighted)
+        self.names, self.edge_names = _ROWS, () if graph.edge_attr is None else ("edge_attr",)
+        self._rows = {name: _column(getattr(graph, name)) for name in _ROWS}
+        self._edge_attr = None if graph.edge_attr is None else as_tensor(graph.edge_attr)
+
+    def pull(self, name: str, nodes: Tensor) -> Tensor:
+        return _take(self._rows[name], nodes)
+
+    def pull_edges(self, name: str, edges: Tensor) -> Tensor:
+        assert self._edge_attr is not None
+        return take(self._edge_attr, edges)
+
+    def split(self, name: str) -> Tensor:
+        return _first_split(self._rows[f"{name}_mask"]).nonzero().flatten()
+
+    def user_ids(self, nodes: Tensor) -> Tensor:
+        return nodes
+
+    def local(self, ids: Tensor) -> Tensor:
+        return ids
+
+
+class BookSource:
+    """A folder of parts, all of them on this machine; rows stay in the memory-mapped files. Users see original ids.
+
+    Edges have an attribute only where draws heed it.
+    """
+
+    def __init__(self, book: Book, weighted: bool):
+        self.structure = Structure.of_book(book, weighted=weighted)
+        self.names, self.edge_names = _ROWS, ("edge_attr",) if weighted else ()
+        self._ranges = torch.tensor(book.ranges)
+        parts = [book.part(k) for k in range(book.num_parts)]
+        self._rows = {name: [_column(getattr(part, name)) for part in parts] for name in _ROWS}
+
+    @cached_property
+    def _by_id(self) -> Tensor:
+        assert self.structure.original is not None
+        places = torch.empty_like(self.structure.original)
+        places[self.structure.original] = torch.arange(len(places))
+        return places
+
+    def pull(self, name: str, nodes: Tensor) -> Tensor:
+        pieces, first = self._rows[name], _take(self._rows[name][0], torch.empty(0, dtype=torch.int64))
+        if len(pieces) == 1:
+            return _take(pieces[0], nodes)
+        out = first.new_empty(len(nodes), *first.shape[1:])
+        owner = torch.searchsorted(self._ranges, nodes, right=True) - 1
+        for k, rows in enumerate(pieces):
+            mine = (owner == k).nonzero().flatten()
+            if len(mine):
+                out[mine] = _take(rows, nodes[mine] - self._ranges[k])
+        return out
+
+    def pull_edges(self, name: str, edges: Tensor) -> Tensor:
+        weight, starts = self.structure.weight, self.structure.edge_starts
+        assert weight is not None
+        assert starts is not None
+        row = self._by_id[torch.searchsorted(starts[self._by_id], edges, right=True) - 1]
+        return weight[edges - starts[row] + self.structure.pattern.indptr[row]]
+
+    def split(self, name: str) -> Tensor:
+        masks = [_first_split(mask) for mask in self._rows[f"{name}_mask"]]
+        return self.user_ids(torch.cat(masks).nonzero().flatten()).sort().values
+
+    def user_ids(self, nodes: Tensor) -> Tensor:
+        assert self.structure.original is not None
+        return self.structure.original[nodes]
+
+    def local(self, ids: Tensor) -> Tensor:
+        return self._by_id[ids]
+
+
+class DataSource:
+    """PyG data. What is neither of nodes nor of edges goes into every batch as it is."""
+
+    def __init__(self, data: Any, weight_attr: str | None):
+        if not hasattr(data, "is_node_attr"):
+            raise InputError("NeighborLoader takes homogeneous Data: HeteroData has no sampler here yet")
+        if data.edge_index is None:
+            raise InputError("this Data has no edge_index: NeighborLoader draws from that")
+        weight = None if weight_attr is None else data[weight_attr].cpu()
+        self.structure = Structure.of_edges(data.edge_index.cpu(), data.num_nodes, weight=weight)
+        self.data = data
+        keys = [key for key, _ in data if key not in ("num_nodes", "edge_index")]
+        self.names = tuple(key for key in keys if data.is_node_attr(key))
+        self.edge_names = tuple(key for key in keys if data.is_edge_attr(key))
+
+    def pull(self, name: str, nodes: Tensor) -> Tensor:
+        value = self.data[name]
+        return take(value, nodes) if isinstance(value, Tensor) else value[nodes.numpy()]
+
+    def pull_edges(self, name: str, edges: Tensor) -> Tensor:
+        return self.pull(name, edges)
+
+    def split(self, name: str) -> Tensor:
+        return _first_split(self.data[f"{name}_mask"]).nonzero().flatten()
+
+    def user_ids(self, nodes: Tensor) -> Tensor:
+        return nodes
+
+    def local(self, ids: Tensor) -> Tensor:
+        return ids
+
+
+def open_source(source: Any, weight_attr: str | None) -> Source:
+    """Return what batches are made from: PyG data, a graph, a book, a folder of parts, or anything `load` takes."""
+    if is_data(source):
+        return DataSource(source, weight_attr)
+    if weight_attr not in (None, "edge_attr", "edge_weight"):
+        raise InputError(f"unknown weight_attr {weight_attr!r}: the edges of {source} have one attribute, edge_attr")
+    if isinstance(source, str | Path) and Path(source).is_dir() and is_parts_folder(source):
+        source = Book.read(source)
+    if isinstance(source, Book):
+        return BookSource(source, weight_attr is not None)
+    graph = source if isinstance(source, Graph) else load(source)
+    return GraphSource(graph, weight_attr is not None)
+
+
+def _first_split(mask: Tensor | SparseRows) -> Tensor:
+    assert isinstance(mask, Tensor)
+    return mask if mask.ndim == 1 else mask[:, 0]
+
+
+def _column(array: np.ndarray | SparseRows) -> Tensor | SparseRows:
+    if isinstance(array, SparseRows):
+        return array
+    return as_tensor(array[:, 0] if array.ndim == 2 and array.dtype == bool and array.shape[1] == 1 else array)
+
+
+def _take(rows: Tensor | SparseRows, at: Tensor) -> Tensor:
+    if isinstance(rows, Tensor):
+        return take(rows, at)
+    some = rows.take(at.numpy())
+    out = torch.zeros(some.shape, dtype=torch.from_numpy(some.data).dtype)
+    targets = torch.from_numpy(np.repeat(np.arange(len(at)), np.diff(some.indptr)))
+    return out.index_put_(
+        (targets, torch.from_numpy(some.indices).long()), torch.from_numpy(some.data), accumulate=True
+    )
