@@ -14,10 +14,10 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from isthmus.errors import InputError
+from isthmus.outside import FORM, is_outside
 
 TAKERS = ("train", "compare", "plan", "verify", "predict", "partition", "Worker")
 GROUPS = ("Recipe", "Mini-batches", "Workers", "Model", "Learning", "Cutting", "Run", "Other")
-OUTSIDE = "package.module:NAME"
 F = TypeVar("F", bound=Callable[..., Any])
 Names = Iterable[Any] | Callable[[], Iterable[Any]]
 
@@ -101,9 +101,8 @@ class OptionField:
             return
         word, least, below = self.flag[2:], self.about.least, self.about.below
         known = self.choices
-        outside = self.about.outside and isinstance(value, str) and ":" in value
-        if known and value not in known and not outside:
-            own = f", or your own as {OUTSIDE}" if self.about.outside else ""
+        if known and value not in known and not (self.about.outside and is_outside(value)):
+            own = f", or your own as {FORM}" if self.about.outside else ""
             raise InputError(f"unknown {word} {value!r}: use one of {', '.join(map(str, known))}{own}")
         low, high = least is not None and not value >= least, below is not None and not value < below
         if low or high:

@@ -109,7 +109,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(command, monkeypatch):
     assert found == "isthmus train --resume runs/1 --model own_models:Plain"
     status, said = command("train --resume runs/1")
     assert status == 2
-    assert "code of its own, own_models:Plain: to run that, add --model own_models:Plain" in said
+    assert "code of its own: to run that, add --model own_models:Plain" in said
     assert command(f"{found.removeprefix('isthmus ')} --quiet")[0] == 0
 
 

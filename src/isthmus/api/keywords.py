@@ -16,7 +16,7 @@ class TrainOptions(TypedDict, total=False):
     """The keywords of ``isthmus.train``."""
 
     recipe: str
-    """How rows are exchanged; `isthmus recipes` lists them."""
+    """How rows are exchanged: see `isthmus recipes`; or package.module:NAME."""
     set: Mapping[str, Any] | Iterable[str] | None
     """A recipe's own option, name=value."""
     probe_every: int
@@ -86,7 +86,7 @@ class TrainOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     method: str | None
-    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash."""
+    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     checkpoint_every: int
     """Steps between checkpoints; 0: at evaluations."""
     out: str | os.PathLike[str] | None
@@ -128,7 +128,7 @@ class WorkerOptions(TypedDict, total=False):
     """The keywords of ``isthmus.Worker``."""
 
     recipe: str
-    """How rows are exchanged; `isthmus recipes` lists them."""
+    """How rows are exchanged: see `isthmus recipes`; or package.module:NAME."""
     set: Mapping[str, Any] | Iterable[str] | None
     """A recipe's own option, name=value."""
     threads: int | None
@@ -154,6 +154,6 @@ class WorkerOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     method: str | None
-    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash."""
+    """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     seed: int
     """For every random draw."""

@@ -67,7 +67,12 @@ def config_of(asked: Mapping[str, Any], recipe: Recipe | None = None) -> TrainCo
 
 def settings(recipe: Recipe, asked: Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
     """Return the recipe's options with their defaults filled in."""
-    return recipe.settings(asked if isinstance(asked, Mapping) else read_options(asked or ()))
+    return recipe.settings(named_settings(asked))
+
+
+def named_settings(asked: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
+    """Return the options of a recipe by name, given so or as ``name=value``."""
+    return asked if isinstance(asked, Mapping) else read_options(asked or ())
 
 
 def importable(model: Any) -> str:

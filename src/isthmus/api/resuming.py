@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from isthmus.api.options import named_settings
 from isthmus.api.source import name_of
 from isthmus.engine import TrainConfig
 from isthmus.engine.run_files import RunFacts
@@ -17,6 +18,7 @@ from isthmus.launch import trackers
 from isthmus.launch.events import FOLDER
 from isthmus.nn import MODELS, ModelConfig
 from isthmus.partition import is_parts_folder
+from isthmus.recipes import code_named_by
 
 
 def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -28,6 +30,7 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
     options, named = dict(given), "model" in given
     if given.get("steps") is not None and given.get("epochs") is not None:
         raise InputError("steps and epochs say the same in two ways: give --steps or --epochs, not both")
+    typed = code_named_by(str(given.get("recipe", "")), named_settings(given.get("set")))
     run = _run_folder(source)
     if run is not None:
         _check_run(run, options)
@@ -47,8 +50,10 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
         parts = next((place for place in (Path(begun["parts"]), folder / "parts") if is_parts_folder(place)), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): copy the run folder again") from error
-    if not named and model not in MODELS:  # a folder may come from anybody: code that only it names is not run
-        raise InputError(f"{folder} was trained with code of its own, {model}: to run that, add --model {model}")
+    code = [] if named or model in MODELS else [f"--model {model}"]
+    code += [one for one in code_named_by(begun["recipe"], begun["options"]) if one not in typed]
+    if code:  # a folder may come from anybody: code that only it names is not run
+        raise InputError(f"{folder} was trained with code of its own: to run that, add {' '.join(code)}")
     if run is None:
         return source, options
     if parts is None:
@@ -83,7 +88,7 @@ def _options(begun: Mapping[str, Any]) -> dict[str, Any]:
 def _fill_rest(options: dict[str, Any], begun: Mapping[str, Any], folder: Path) -> None:
     """Fill in the options that depend on others or on files of the run, unless they are given."""
     if options["recipe"] == begun["recipe"]:
-        options.setdefault("set", dict(begun["options"]))
+        options["set"] = {**begun["options"], **named_settings(options.get("set"))}
     if options.get("workers") in (None, begun["workers"]):
         options.setdefault("threads", int(begun["threads"]))
     if (folder / FOLDER).is_dir():

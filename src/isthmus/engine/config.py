@@ -33,7 +33,9 @@ class TrainConfig:
     """The options of one training run, except the graph and the number of workers."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    recipe: str = option("exact", "How rows are exchanged; `isthmus recipes` lists them.", "Recipe", _ANY)
+    recipe: str = option(
+        "exact", "How rows are exchanged: see `isthmus recipes`; or package.module:NAME.", "Recipe", _ANY
+    )
     options: dict[str, Any] = option(
         dict, "A recipe's own option, name=value.", "Recipe", _ANY, name="set", accepts=_SETTINGS
     )

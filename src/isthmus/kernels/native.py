@@ -18,7 +18,7 @@ def path() -> Path | None:
     capability = torch.backends.cpu.get_cpu_capability().lower()
     usable = _LEVELS[_LEVELS.index(capability) :] if capability in _LEVELS else ("default",)
     for level in usable:
-        for suffix in EXTENSION_SUFFIXES:
+        for suffix in reversed(EXTENSION_SUFFIXES):  # plain .so first: the core does not depend on Python's version
             file = Path(__file__).parent / f"_core_{level}{suffix}"
             if file.exists():
                 return file

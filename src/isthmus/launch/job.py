@@ -30,6 +30,7 @@ from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, address
 from isthmus.launch.place import Place, local_rank, threads_for
 from isthmus.launch.signals import asked_to_stop
 from isthmus.launch.trackers import read_names, tracking
+from isthmus.local import Policy
 from isthmus.options import check_options, option
 from isthmus.partition import Book
 
@@ -126,7 +127,10 @@ def _run(job: Job, transport: Transport, local_size: int, last: bool) -> dict[st
         return verify(book, job.config, transport, recipes.find(job.config.recipe).policy(job.config.options))
     out = None if job.out is None else Path(job.out)
     config = job.config if job.prediction is not None else settle(book, job.config, transport, out, job.resume)
-    policy = recipes.find(config.recipe).policy(config.options)
+    if job.prediction is not None and recipes.code_named_by(config.recipe, config.options):
+        policy = Policy()  # a run folder may come from anybody; only the order of sums depends on it here
+    else:
+        policy = recipes.find(config.recipe).policy(config.options)
     config = config.settled(book.train, policy.batches is not None)
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:

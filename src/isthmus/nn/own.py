@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,24 +10,12 @@ from torch import nn
 
 from isthmus.errors import InputError
 from isthmus.nn.pyg import distribute
+from isthmus.outside import imported
 
 
 def own_model(name: str) -> Callable[..., Any]:
-    """Return the object that ``package.module:name`` names; modules in the current folder are found, too."""
-    module, _, attribute = name.partition(":")
-    if module.endswith(".py"):
-        raise InputError(f"{name} names a file: name its module, as in {module.removesuffix('.py')}:{attribute}")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        make = importlib.import_module(module)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"cannot import the model {name} ({error}): run from its folder, or install it") from error
-    try:
-        for step in attribute.split("."):
-            make = getattr(make, step)
-    except AttributeError as error:
-        raise InputError(f"there is no such model as {name} ({error}): correct the name after the colon") from error
+    """Return the class or function that ``package.module:name`` names."""
+    make = imported(name, "model")
     if not callable(make):
         raise InputError(f"{name} is no class or function: it must make a model when called with (features, classes)")
     return make

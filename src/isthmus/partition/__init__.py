@@ -7,7 +7,7 @@ from types import ModuleType
 from isthmus.partition.book import Book, is_parts_folder
 from isthmus.partition.command import partition_source
 from isthmus.partition.describe import describe
-from isthmus.partition.methods import BALANCE, METHODS, CutOptions, assign
+from isthmus.partition.methods import BALANCE, METHODS, CutOptions, Method, assign
 from isthmus.partition.order import ORDERS, locality_order
 from isthmus.partition.part import Part, PartInfo
 from isthmus.partition.run import partition
@@ -20,6 +20,7 @@ __all__ = [
     "ORDERS",
     "Book",
     "CutOptions",
+    "Method",
     "Part",
     "PartInfo",
     "assign",

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
+from isthmus.outside import FORM, imported, is_outside
 from isthmus.partition import metis
 from isthmus.partition.adjacency import symmetric_csr
 from isthmus.partition.ldg import ldg
 
+M = TypeVar("M")
 BALANCE = ("nodes", "edges", "train", "val", "test")
 
 
@@ -66,10 +69,21 @@ def assign(graph: Graph, parts: int, method: str, options: CutOptions) -> np.nda
 
 
 def find(method: str) -> Method:
-    """Return the method of that name, or refuse the name."""
+    """Return the method of that name, importing one from outside, or refuse the name."""
+    if is_outside(method):
+        return from_outside(method, Method)
     if method not in METHODS:
-        raise InputError(f"unknown partition method '{method}': choose one of {', '.join(METHODS)}")
+        known = ", ".join(METHODS)
+        raise InputError(f"unknown partition method '{method}': choose one of {known}, or your own as {FORM}")
     return METHODS[method]
+
+
+def from_outside(name: str, kind: type[M]) -> M:
+    """Return the method that a user names as ``package.module:NAME``; refuse one of another kind."""
+    found = imported(name, "partition method")
+    if not isinstance(found, kind):
+        raise InputError(f"{name} is a {type(found).__name__}: make it a {kind.__name__}, or give another --cut")
+    return found
 
 
 def fill_empty(assignment: np.ndarray, parts: int, degree: np.ndarray) -> np.ndarray:

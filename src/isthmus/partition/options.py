@@ -17,10 +17,11 @@ class PartitionOptions:
 
     method: str | None = option(
         None,
-        "How to cut: {choices}.",
+        "How to cut: {choices}, or package.module:NAME.",
         "Cutting",
         "train compare plan partition Worker",
         choices=(*METHODS, *(name for name in VERTEX_METHODS if name not in METHODS)),
+        outside=True,
     )
     """None: "metis"; for a vertex-cut "hep"."""
     cut: str = option("edge", "Where edges live: {choices}.", "Cutting", "partition", choices=CUTS)

@@ -14,11 +14,12 @@ from isthmus.errors import InputError
 from isthmus.files.atomic import check_target
 from isthmus.graph.graph import Graph
 from isthmus.options import options_of, shows
+from isthmus.outside import is_outside
 from isthmus.partition.adjacency import induced_csr
 from isthmus.partition.book import CUTS, Book, is_parts_folder
 from isthmus.partition.border import Layout, Relabelling
 from isthmus.partition.fewest_rows import assign_for_cover
-from isthmus.partition.methods import METHODS, CutOptions, Method, assign, fill_empty
+from isthmus.partition.methods import METHODS, CutOptions, Method, assign, fill_empty, from_outside
 from isthmus.partition.options import PartitionOptions
 from isthmus.partition.order import check_order, locality_order
 from isthmus.partition.parts import write_parts
@@ -75,6 +76,8 @@ def method_of(cut: str, name: str) -> Method | VertexMethod:
     if cut not in CUTS:
         raise InputError(f"unknown cut '{cut}': choose one of {', '.join(CUTS)}")
     known: Mapping[str, Method | VertexMethod] = VERTEX_METHODS if cut == "vertex" else METHODS
+    if is_outside(name):
+        return from_outside(name, VertexMethod) if cut == "vertex" else from_outside(name, Method)
     if name not in known:
         raise InputError(f"unknown partition method '{name}' for --cut {cut}: choose one of {', '.join(known)}")
     return known[name]

@@ -1,6 +1,11 @@
 """The recipes: one short file per published system."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from isthmus.errors import InputError
+from isthmus.outside import FORM, imported, is_outside
 from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.cagnet import CAGNET
@@ -32,10 +37,21 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 
 def find(name: str) -> Recipe:
-    """Return the recipe of that name; the error for an unknown one lists the known ones."""
+    """Return the recipe of that name, importing one from outside; the error for an unknown one lists the known ones."""
+    if is_outside(name):
+        found = imported(name, "recipe")
+        if not isinstance(found, Recipe):
+            raise InputError(f"{name} is no recipe but a {type(found).__name__}: make it an isthmus.recipes.Recipe")
+        return replace(found, name=name)  # by which every worker finds it
     if name not in RECIPES:
-        raise InputError(f"unknown recipe {name!r}: use one of {', '.join(RECIPES)}")
+        raise InputError(f"unknown recipe {name!r}: use one of {', '.join(RECIPES)}, or your own as {FORM}")
     return RECIPES[name]
 
 
-__all__ = ["RECIPES", "Option", "Recipe", "find"]
+def code_named_by(recipe: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the code outside of Isthmus that a recipe and its options name, as a user types it."""
+    found = [f"--recipe {recipe}"] if is_outside(recipe) else []
+    return found + [f"--set {name}={value}" for name, value in options.items() if is_outside(value)]
+
+
+__all__ = ["RECIPES", "Option", "Recipe", "code_named_by", "find"]

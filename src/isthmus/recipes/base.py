@@ -9,6 +9,7 @@ from typing import Any
 from isthmus.comm import codec
 from isthmus.errors import InputError
 from isthmus.local import Policy
+from isthmus.outside import FORM, is_outside
 
 Settings = dict[str, Any]
 FULL_GRAPH, MINI_BATCH = "full-graph", "mini-batch"
@@ -26,14 +27,16 @@ class Option:
     default: Any
     help: str
     choices: tuple[Any, ...] = ()
+    outside: bool = False
+    """Whether ``package.module:NAME`` is a choice, too."""
 
     def check(self, name: str, value: Any) -> Any:
         """Check a value and return it as the recipe takes it: one of the choices, or of the default's type."""
         if value == self.default and type(value) is type(self.default):
             return value
         if self.choices:
-            if value not in self.choices:
-                known = ", ".join(str(choice) for choice in self.choices)
+            if value not in self.choices and not (self.outside and is_outside(value)):
+                known = ", ".join(str(choice) for choice in self.choices) + f", or {FORM}" * self.outside
                 raise InputError(f"{name} must be one of {known}, not {value!r}")
             return value
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63

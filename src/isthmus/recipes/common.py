@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from isthmus.comm import codec
 from isthmus.errors import InputError
 from isthmus.features import POLICIES, CachePolicy
 from isthmus.local import Savings
+from isthmus.outside import imported, is_outside
 from isthmus.recipes.base import Option, Settings
 from isthmus.sample import Boundary, Neighbours, OptimalBoundary, Sampler
 
@@ -46,7 +48,7 @@ CACHED = {
 }
 SAMPLERS = ("none", "boundary", "optimal-boundary", "independent", "coupled")
 SAMPLED = {
-    "sampler": Option("none", "the graph of a step: whole, or drawn by this sampler", SAMPLERS),
+    "sampler": Option("none", "the graph of a step: whole, or drawn by this sampler", SAMPLERS, outside=True),
     "rate": Option(1.0, "share of the halo rows (boundary samplers) or neighbours (others) that is kept"),
     "refresh": Option(20, "steps between refreshes of probabilities that depend on the norms of rows"),
 }
@@ -60,6 +62,8 @@ def savings(settings: Settings) -> Savings:
 def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
     """Return the sampler of that name, or None for the whole graph. ``asked_for``: it is no default of the recipe."""
     name, rate, refresh = settings["sampler"], settings["rate"], settings["refresh"]
+    if is_outside(name):
+        return _from_outside(name, {"rate": rate, "refresh": refresh}, asked_for)
     if name == "none" and rate != 1:
         raise InputError(f"nothing is drawn without a sampler: set sampler to one of {', '.join(SAMPLERS[1:])}")
     if asked_for and name != "none" and rate == 1:
@@ -74,6 +78,21 @@ def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
         case "independent" | "coupled":
             return Neighbours(rate, refresh, coupled=name == "coupled")
     raise InputError(f"unknown sampler {name!r}: use one of {', '.join(SAMPLERS)}")
+
+
+def _from_outside(name: str, given: Settings, asked_for: bool) -> Sampler:
+    """Return the sampler that a user's class or function makes, given rate and refresh if it takes them."""
+    make = imported(name, "sampler")
+    if not callable(make):
+        raise InputError(f"{name} is no class or function: it must make a sampler")
+    takes = inspect.signature(make).parameters
+    if asked_for and given["rate"] != 1 and "rate" not in takes:
+        raise InputError(f"{name} takes no rate: leave it out, or give {name} a parameter of that name")
+    made = make(**{option: value for option, value in given.items() if option in takes})
+    missing = [part for part in ("draw", "inclusion", "refresh") if not hasattr(made, part)]
+    if missing:
+        raise InputError(f"{name} makes no sampler: it lacks {', '.join(missing)} (CONTRIBUTING.md, A sampler)")
+    return made
 
 
 def cache(settings: Settings) -> CachePolicy | None:

@@ -3,6 +3,7 @@
 from isthmus.comm import Add, Replace, Stages
 from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
+from isthmus.outside import is_outside
 from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
 from isthmus.sample import LastLayer
@@ -30,6 +31,8 @@ def _policy(settings: Settings) -> Policy:
 
 def _last_layer(settings: Settings) -> LastLayer | None:
     rate, both = settings["last_rate"], settings["sampler"] in ("independent", "coupled")
+    if rate == _AS_RATE and is_outside(settings["sampler"]):
+        return None  # it may draw inner neighbours, too
     if both and rate != _AS_RATE:
         raise InputError(
             f"sampler {settings['sampler']} draws inner neighbours in every layer: last_rate is not for it"
@@ -45,7 +48,7 @@ ISTHMUS = Recipe(
     make=_policy,
     options={
         "staleness": Option(1, "steps between sending and use; 0 waits for fresh rows"),
-        "sampler": Option("optimal-boundary", "sampler of halo rows: the same choice as in exact", SAMPLERS),
+        "sampler": Option("optimal-boundary", "sampler of halo rows: the same choice as in exact", SAMPLERS, True),
         "rate": Option(0.1, SAMPLED["rate"].help),
         "refresh": SAMPLED["refresh"],
         "last_rate": Option(

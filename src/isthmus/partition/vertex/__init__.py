@@ -11,6 +11,8 @@ import numpy as np
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
 from isthmus.kernels.native import core
+from isthmus.outside import is_outside
+from isthmus.partition.methods import from_outside
 from isthmus.partition.vertex import twin
 from isthmus.partition.vertex.edges import Report, call, csr, mark_replicas, replica_sets
 from isthmus.partition.vertex.expansion import hep, ne
@@ -54,7 +56,8 @@ def place_edges(graph: Graph, parts: int, method: str, options: VertexOptions, r
         raise InputError(f"cannot cut {graph.num_nodes} nodes into {parts} parts: ask for 1 to {most} parts")
     if parts == 1:
         return np.zeros(graph.num_edges, np.int16)
-    part = VERTEX_METHODS[method].place(graph, parts, options, report)
+    chosen = from_outside(method, VertexMethod) if is_outside(method) else VERTEX_METHODS[method]
+    part = chosen.place(graph, parts, options, report)
     library = core()
     if graph.symmetric and library is not None:
         call(library.place_reverses, graph.num_nodes, *csr(graph), part)
