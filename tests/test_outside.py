@@ -115,7 +115,7 @@ def test_a_method_that_places_edges():
         (lambda: find("psc-gcn").policy({"sampler": "mine:Alternate"}), "one of independent, coupled, not"),
         (
             lambda: isthmus.partition(community_graph(), 2, out="p", method="mine:NOTHING", quiet=True),
-            "mine:NOTHING is a int: make it a Method, or give another --cut",
+            "mine:NOTHING is a int: make it a Method, or give another `cut`",
         ),
     ],
 )
