@@ -19,11 +19,5 @@ class Plain(nn.Module):
         return self.last(graph.aggregate(torch.relu(self.first(x)), norm="mean"))
 
 
-class Normalised(Plain):
-    def __init__(self, features: int, classes: int, hidden: int):
-        super().__init__(features, classes, hidden)
-        self.norm = nn.BatchNorm1d(hidden)
-
-
 def sequence(features: int, classes: int) -> list[int]:
     return [features, classes]

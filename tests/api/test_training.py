@@ -117,7 +117,6 @@ def test_a_model_of_ones_own(tmp_path, workers):
         ({"model": "own_models:NOT_A_MODEL"}, "is no class or function"),
         ({"model": "own_models:sequence", "hidden": 64}, "made a list: it must return an nn.Module"),
         ({"model": "own_models:Plain", "layers": 3}, "takes no layers"),
-        ({"model": "own_models:Normalised"}, r"norm \(BatchNorm1d\) normalises over all nodes"),
         ({"model": torch.nn.Linear(2, 2)}, "Linear cannot be sent to workers: give the class.*isthmus.Worker"),
         ({"model": lambda features, classes: None}, "workers cannot import.*%%writefile models.py.*isthmus.Worker"),
     ],
