@@ -45,6 +45,7 @@ def on_both(book, work, **options):
     return Hub(2).run(body)
 
 
+HALO = Policy(Savings(cover=False))
 X = torch.arange(10, dtype=torch.float64)[:, None] + 1  # node v has the row [v + 1]
 
 
@@ -102,7 +103,20 @@ def test_bytes_of_one_exchange(book):
         graph.aggregate(X[graph.nodes], "sum")
         return graph.runtime.transport.ledger.take().bytes
 
-    assert on_both(book, work) == [{(0, "forward", 1): 3 * 8}, {(0, "forward", 0): 2 * 8}]
+    halo = on_both(book, work, policy=HALO)
+    assert halo == [{(0, "forward", 1): 3 * 8}, {(0, "forward", 0): 2 * 8}]
+
+
+def test_a_cover_sends_sums_where_these_are_fewer(book):
+    """Worker 0 sends 1 + 2 summed for node 6, and row 4 for node 9; worker 1 sends rows 6 and 9."""
+
+    def work(graph):
+        return graph.aggregate(X[graph.nodes], "sum"), graph.runtime.transport.ledger.take().rows
+
+    (zero, sent), (one, back) = on_both(book, work)
+    assert torch.cat([zero, one]).flatten().tolist() == [7, 11, 13, 8, 15, 7, 19, 16, 18, 14]
+    sent, back = (sum(n for where, n in rows.items() if where[0] == 0) for rows in (sent, back))
+    assert (sent, back) == (2, 2)
 
 
 def test_bf16_rows_halve_the_bytes(book):
@@ -110,7 +124,7 @@ def test_bf16_rows_halve_the_bytes(book):
         out = graph.aggregate(X[graph.nodes].float(), "sum")
         return out.flatten().tolist(), graph.runtime.transport.ledger.take().bytes
 
-    zero, one = on_both(book, work, rows_dtype=torch.bfloat16)
+    zero, one = on_both(book, work, rows_dtype=torch.bfloat16, policy=HALO)
     assert zero == ([7, 11, 13, 8, 15], {(0, "forward", 1): 3 * 2})  # small integers are exact in bf16
     assert one[1] == {(0, "forward", 0): 2 * 2}
 
@@ -125,7 +139,7 @@ def test_fixed_rows_travel_once(book):
         assert not torch.equal(first, changed)
         return sorted(graph.runtime.transport.ledger.take().bytes)
 
-    sites = on_both(book, work)[0]
+    sites = on_both(book, work, policy=HALO)[0]
     assert sites == [(0, "forward", 1), (2, "forward", 1), (4, "forward", 1)]
 
 

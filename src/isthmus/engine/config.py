@@ -19,6 +19,7 @@ from isthmus.tasks.node_classes import METRICS
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROWS_DTYPES = {"bf16": torch.bfloat16}
+CUTS = ("edge", "cover", "vertex")
 FEATURES = ("raw", "rows", "standard")
 BATCH_SIZE, EVAL_EVERY = 1000, 10
 AUTO = "auto"
@@ -73,6 +74,10 @@ class TrainConfig:
         None, "bf16: read and send rows in bf16.", "Learning", "train compare plan Worker", choices=ROWS_DTYPES
     )
     """The rows are still summed in float32."""
+    cut: str | None = option(
+        None, "Where edges live: {choices}; default: the recipe's.", "Cutting", "train", choices=CUTS
+    )
+    """None: cover where the recipe's rows are fresh, else as the parts were written."""
     checkpoint_every: int = option(0, "Steps between checkpoints; 0: at evaluations.", "Run", "train", least=0)
     batch_size: int | None = option(
         None, "Seed nodes of a step, over all workers; default 1000.", "Mini-batches", _BATCHES, least=1

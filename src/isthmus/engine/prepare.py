@@ -50,6 +50,15 @@ class Data:
         x = self.x.take(keep.nonzero().flatten()) if isinstance(self.x, SparseMatrix) else self.x[keep]
         return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
 
+    def with_mirrors(self, graph: LocalGraph) -> Data:
+        """Return the data with the rows of mirrors, fetched from their masters; mirrors have no label and no split."""
+        x = self.x.dense() if isinstance(self.x, SparseMatrix) else self.x
+        run, h = graph.runtime, graph.num_rows - graph.num_inner
+        there = run.whole.links.pull(x, run.transport, Where("features", "setup", 0, "features"))
+        y = torch.cat([self.y, self.y.new_zeros(h, *self.y.shape[1:])])
+        masks = {name: torch.cat([mask, mask.new_zeros(h)]) for name, mask in self.masks.items()}
+        return Data(torch.cat([x, there]), y, masks)
+
 
 @dataclass(frozen=True)
 class View:
@@ -71,6 +80,7 @@ class Views:
     @staticmethod
     def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport, dense: bool = False) -> Views:
         """Build the views of this worker; ``dense``: feature rows as a plain tensor, even if they are stored sparse."""
+        policy = policy.with_cut(config.cut, book.cut)
         part = own_part(book, transport.rank, transport.size)
         graph = LocalGraph.from_part(
             part,
@@ -84,6 +94,8 @@ class Views:
         data = Data.of(part, config, transport)
         if dense and not isinstance(data.x, torch.Tensor):
             data = Data(data.x.dense(), data.y, data.masks)
+        if graph.runtime.whole.replicated:
+            data = data.with_mirrors(graph)
         if not config.inductive:
             whole = _view(graph, data, book.classes, ("train", "val", "test"))
             share = book.train[config.split] / book.nodes

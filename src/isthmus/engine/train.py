@@ -129,8 +129,8 @@ class _TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that must not change when a run is resumed; the number of steps may, to extend a run."""
-        may_change = ("steps", "epochs", "patience")
+        """The options that must not change when a run is resumed; steps may, to extend a run, and so may the cut."""
+        may_change = ("steps", "epochs", "patience", "cut")
         asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
@@ -287,7 +287,7 @@ class _TrainingRun:
         """Return the figures of all workers: bytes, rows and memory summed, times of worker 0."""
         steps, best, total = max(self.done, 1), self.progress.best, self.total
         rows_sent = sum(total.rows.values())
-        mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.runtime.whole.num_halo]
+        mine: list[float] = [*(total.kinds[kind] for kind in KINDS), rows_sent, self.runtime.whole.links.num_mirrors]
         mine += [
             total.cache_hits,
             total.cache_misses,

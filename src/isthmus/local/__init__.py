@@ -1,6 +1,7 @@
 """The graph as a worker's model sees it, and the exchange of rows with other workers behind it."""
 
-from isthmus.local.graph import LocalGraph, induced_graph
+from isthmus.local.graph import LocalGraph
+from isthmus.local.induced import induced_graph
 from isthmus.local.policy import Policy
 from isthmus.local.rows import FEW, gather_rows, scatter_rows
 from isthmus.local.runtime import Runtime

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.errors import InputError
+from isthmus.shard import Shard
 
 
 def check_rows(x: Tensor, count: int) -> None:
@@ -39,3 +40,12 @@ def check_forward() -> None:
     """Check that no backward pass is running: sites and masks are numbered by the forward pass alone."""
     if torch._C._current_graph_task_id() >= 0:
         raise InputError("the graph was called in a backward pass: activation checkpoints must leave its calls out")
+
+
+def check_all_edges(shard: Shard, what: str) -> None:
+    """Check that every edge of an inner node is here, since the model reads ``what``, which names all of them."""
+    if shard.replicated:
+        raise InputError(
+            f"the model reads {what}, but under a vertex-cut a node's edges are on several workers: take the graph's "
+            "own aggregations, or parts of an edge-cut (isthmus partition --cut edge)"
+        )

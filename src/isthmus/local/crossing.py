@@ -12,7 +12,7 @@ from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId
 from isthmus.errors import InputError
 from isthmus.local.dropout import Late, Mask
 from isthmus.local.runtime import Runtime
-from isthmus.shard import Norm, Shard
+from isthmus.shard import Covered, Norm, Shard
 
 
 class Crossing:
@@ -30,7 +30,7 @@ class Crossing:
         self.fresh: Callable[[], Tensor] | None = None  # rows as an exact exchange would send them, for the probe
         self.narrow: torch.dtype | None = None  # of rows that owners have transformed
         self.form = 0, run.dtype  # width and dtype of what is read
-        self._arrived: Tensor | None = None
+        self._arrived: dict[str, Tensor | None] = {}  # by leg, where rows are waited for as soon as they are sent
         self._gone_back = False
         self._sent_back = torch.empty(0)  # the gradients that left, for the probe
         self._converted: tuple[tuple[int, int], Tensor] | None = (
@@ -41,11 +41,19 @@ class Crossing:
     def for_aggregation(run: Runtime, norm: str, site: int, like: Tensor, exact: bool, only: Tensor | None) -> Crossing:
         """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
-        if only is not None:
-            shard = run.needed.towards(only, shard, shard.norm(norm, sums).add_self)
+        with_self = shard.norm(norm, sums).add_self
+        if run.covers is not None and shard is run.whole:
+            shard = run.covers.shard(only, with_self)
+        elif only is not None:
+            shard = run.needed.towards(only, shard, with_self)
         crossing = Crossing(run, shard, site, exact, run.needed.is_needed(only))
         crossing._norm = shard.norm(norm, sums)
         return crossing
+
+    @property
+    def covered(self) -> Covered | None:
+        """The shard, if sums over some of its edges come from other workers."""
+        return self.shard if isinstance(self.shard, Covered) else None
 
     @property
     def norm(self) -> Norm:
@@ -53,10 +61,20 @@ class Crossing:
         assert self._norm is not None, "only aggregations have a norm"
         return self._norm
 
-    def channel(self, pass_: str) -> Channel:
-        """Return the channel of the leg that a pass uses under an edge-cut."""
-        leg = SCATTER if pass_ == FORWARD else GATHER
+    def channel(self, pass_: str, other: bool = False) -> Channel:
+        """Return the channel of the leg that a pass uses under an edge-cut, or of the ``other``, which brings sums."""
+        leg = SCATTER if (pass_ == FORWARD) is not other else GATHER
         return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, self.needed)
+
+    def taken(self, channel: Channel) -> Tensor | None:
+        """Return what has come by a channel: waited for now or, without overlap, when it was sent."""
+        if self.run.savings.overlap:
+            return channel.take(self.run.step)
+        return self._arrived.pop(channel.id.leg)
+
+    def _posted(self, channel: Channel) -> None:
+        if not self.run.savings.overlap:
+            self._arrived[channel.id.leg] = channel.take(self.run.step)
 
     # Forward
 
@@ -66,15 +84,15 @@ class Crossing:
         kind = "embeddings" if x.requires_grad else "features"
         if rows is not x:
             self._converted = kernels.memory_of(x), rows
-        if self.exact:
-            channel.post(run.step, rows, run.whole.links, kind)
-        elif run.policy.sampler is None:
+        if self.exact or run.policy.sampler is None:
             channel.post(run.step, rows, self.shard.links, kind)
         else:
             for due in channel.dues(run.step):
                 channel.post(run.step, rows, run.needed.links_at(due, self.needed), kind, due)
         if run.channels.probing:
             self.fresh = lambda: rows
+        if self.covered is not None:
+            self._post_sums(self.covered, rows, kind)
         self._posted(channel)
 
     def post_narrow(self, late: Late) -> None:
@@ -88,9 +106,13 @@ class Crossing:
             channel.post(run.step, run.as_sent(rows), links, "embeddings", due)
         self._posted(channel)
 
-    def _posted(self, channel: Channel) -> None:
-        if not self.run.savings.overlap:
-            self._arrived = channel.take(self.run.step)
+    def _post_sums(self, shard: Covered, rows: Tensor, kind: str) -> None:
+        """Make the sums over edges that others lent, and send them."""
+        channel = self.channel(FORWARD, other=True)
+        sums = channel.outbox(shard.sums.edges.num_rows, rows.shape[1], rows.dtype)
+        shard.sum_for_others(self.run.as_rows(rows), self.norm, sums)
+        channel.post(self.run.step, sums, shard.sums.links, kind)
+        self._posted(channel)
 
     def arrived(self, like: Tensor) -> Tensor | None:
         """Return the halo rows as the channel gives them, [h, F]; None before the first are due.
@@ -98,9 +120,7 @@ class Crossing:
         ``like`` has the width and dtype of their gradients.
         """
         channel, self.form = self.channel(FORWARD), (like.shape[1], like.dtype)
-        if self.run.savings.overlap:
-            self._arrived = channel.take(self.run.step)
-        taken, self._arrived = self._arrived, None
+        taken = self.taken(channel)
         if self.run.channels.probing and self.fresh is not None:
             fresh = self.fresh()
             fresh = fresh if self.narrow is None else self.run.as_sent(fresh.to(self.narrow))
@@ -116,6 +136,10 @@ class Crossing:
         if self.mask is not None:
             halo = run.as_rows(self.mask.drop(halo.to(out.dtype), self.shard.halo_nodes, run.step))
         self.shard.aggregate_halo(halo, self.norm, out)
+        if self.covered is not None:
+            sums = self.taken(self.channel(FORWARD, other=True))
+            assert sums is not None, "sums are not delayed"
+            self.covered.sums.add(sums, out)
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
         """Return what was made. The step ties the loss to every site: a loss that does not read one still sends."""
@@ -131,6 +155,8 @@ class Crossing:
 
     def spread_halo(self, grad: Tensor | None) -> Tensor:
         """Return the gradients of halo rows, P_haloᵀ grad, [h, F], in an outbox; zeros if nobody reads the site."""
+        if self.covered is not None:
+            self._post_gradients_of_sums(self.covered, grad)
         if grad is None:
             return self.no_gradients()
         out = self.outbox(grad.shape[1], grad.dtype)
@@ -139,6 +165,15 @@ class Crossing:
             self._converted = kernels.memory_of(grad), rows
         self.shard.spread_halo(rows, self.norm, out)
         return out if self.mask is None else self.mask.drop(out, self.shard.halo_nodes, self.run.step, out=out)
+
+    def _post_gradients_of_sums(self, shard: Covered, grad: Tensor | None) -> None:
+        """Send the gradients of the sums that came from others: those of my rows, as they are."""
+        channel, (width, dtype) = self.channel(BACKWARD, other=True), self.form
+        if grad is None:
+            grad = torch.zeros(shard.num_inner, width, dtype=dtype, device=shard.device)
+        rows, links = shard.sums.gradients(self.run.as_sent(grad))
+        channel.post(self.run.step, rows, links, "gradients")
+        self._posted(channel)
 
     def no_gradients(self) -> Tensor:
         """Return zeros as gradients of halo rows."""
@@ -157,17 +192,19 @@ class Crossing:
             channel.buffers.give(leaving)
         self._sent_back = rows.clone() if run.channels.probing else rows
         channel.post(run.step, rows, self.shard.links, "gradients")
-        if not run.savings.overlap:
-            self._arrived = channel.take(run.step)
+        self._posted(channel)
 
     def add_gradients(self, out: Tensor) -> Tensor:
         """Add the gradients that readers sent of my boundary rows to ``out`` [n, F], in place."""
         run, channel = self.run, self.channel(BACKWARD)
-        arrived = channel.take(run.step) if run.savings.overlap else self._arrived
-        self._arrived = None
+        arrived = self.taken(channel)
         if arrived is not None:
             channel.add(arrived, out)
         run.channels.measure(channel, self._sent_back, self.shard, arrived)
+        if self.covered is not None:
+            sums = self.taken(self.channel(BACKWARD, other=True))
+            assert sums is not None, "gradients of sums are not delayed"
+            self.covered.spread_from_others(run.as_rows(sums), self.norm, out)
         return out
 
     def narrow_gradients(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
+from isthmus.local import replication
 from isthmus.local.crossing import Crossing
 from isthmus.local.dropout import Late
 from isthmus.local.product import inner_product
@@ -29,6 +30,8 @@ def aggregate(
     only: Tensor | None = None,
 ) -> Tensor:
     """Return P_inner X + P_halo X_halo, [n, F]; or the rows ``only`` of it."""
+    if run.whole.replicated:
+        return replication.aggregate(run, x, norm, site, exact, only)
     crossing = Crossing.for_aggregation(run, norm, site, x, exact, only)
     if late is None:
         token, x = Post.apply(crossing, x)

@@ -11,11 +11,11 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Transport
 from isthmus.errors import InputError
-from isthmus.kernels import SparseMatrix
-from isthmus.local import exchange
+from isthmus.kernels import Scores, SparseMatrix
+from isthmus.local import exchange, replication
 from isthmus.local.all_nodes import AllNodes
 from isthmus.local.attention import attend
-from isthmus.local.checks import check_numbers, check_only, check_rows
+from isthmus.local.checks import check_all_edges, check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
 from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.policy import Policy
@@ -23,7 +23,7 @@ from isthmus.local.product import inner_product, whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
 from isthmus.partition.part import Part
-from isthmus.shard.induced import induced_shard
+from isthmus.shard import Shard, VertexShard
 from isthmus.shard.load import as_tensor, shard_of
 
 Rows = Tensor | SparseMatrix
@@ -51,7 +51,9 @@ class LocalGraph(AllNodes):
     ) -> LocalGraph:
         """Return the graph of a part on disk, on the device of the transport. `Runtime` describes the options."""
         device = transport.device
-        whole = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), device)
+        whole: Shard = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), device)
+        if part.mirror_indptr is not None:
+            whole = VertexShard.of(part, whole)
         node_type = None if part.node_type is None else as_tensor(part.node_type, device)
         return cls(Runtime(whole, transport, policy or Policy(), **options), node_type)
 
@@ -130,6 +132,8 @@ class LocalGraph(AllNodes):
 
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Return softmax attention over N(i) ∪ i: target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
+        if self.runtime.whole.replicated:
+            return replication.attend(self.runtime, Scores(target, source, slope), x, self.runtime.next_site())
         return attend(self.runtime.drawn, target, source, x, slope)
 
     # Row by row
@@ -163,7 +167,7 @@ class LocalGraph(AllNodes):
         check_numbers(x, self.num_rows)
         mask = run.next_mask(p)
         cached = run.cached is not None and run.is_fixed(x)
-        if not (p and (run.row_stages.mixes_steps or cached)):
+        if not (p and (run.masks_late or cached)):
             return dropout(x, self.nodes, mask.stream(run.step), p, relu)
         after, before = dropout_both(x, self.nodes, mask.stream(run.step), p, relu)
         run.dropped[after] = Dropped(before, mask)
@@ -189,6 +193,7 @@ class LocalGraph(AllNodes):
     @property
     def edge_index(self) -> Tensor:
         """The edges in PyG's form, int64 [2, E]: sources are rows of `halo(x)`, targets are inner rows."""
+        check_all_edges(self.runtime.whole, "graph.edge_index")
         return self.runtime.drawn.edge_index
 
     @property
@@ -196,6 +201,7 @@ class LocalGraph(AllNodes):
         """Attributes in the order of `edge_index`, or None."""
         if self.runtime.layers is not None and self.runtime.whole.edge_attributes is not None:
             raise InputError("mini-batches carry no edge attributes yet: take a recipe of the full graph")
+        check_all_edges(self.runtime.whole, "graph.edge_attr")
         self.edge_attr_read = True
         return self.runtime.drawn.edge_attr
 
@@ -206,7 +212,8 @@ class LocalGraph(AllNodes):
 
     @property
     def num_inner(self) -> int:
-        return self.runtime.whole.num_inner
+        """The number of nodes that this worker owns."""
+        return self.runtime.whole.num_owned
 
     @property
     def num_halo(self) -> int:
@@ -321,6 +328,8 @@ class LocalGraph(AllNodes):
     def _halo(self, x: Tensor) -> Tensor:
         check_rows(x, self.num_rows)
         run = self.runtime
+        if run.whole.replicated:
+            return x  # replicas already have the rows that edges here begin with
         site = run.next_site()
         if run.drawn.alone:
             return x
@@ -339,11 +348,3 @@ class LocalGraph(AllNodes):
         if late is None:
             return exchange.with_halo(run, x, site, exact=False)
         return torch.cat([x, drop_halo(run, exchange.halo_rows(run, source, site), late)])
-
-
-def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:
-    """Return the graph of the kept nodes (bool [n]), which is all that an inductive model may see in training."""
-    run = graph.runtime
-    shard = induced_shard(run.whole, keep, run.transport)
-    node_type = None if graph.node_type is None else graph.node_type[keep]
-    return LocalGraph(Runtime(shard, run.transport, run.policy, run.dtype, run.rows_dtype, run.seed), node_type)

@@ -11,7 +11,7 @@ from isthmus.comm import Links
 from isthmus.local.policy import Policy
 from isthmus.local.rows import FEW
 from isthmus.sample import FEW_NEEDED, Schedule
-from isthmus.shard import NeededRows, Pattern, RowSubset, Shard
+from isthmus.shard import NeededReplicas, NeededRows, Pattern, RowSubset, Shard, VertexShard
 
 _MADE = 3  # subsets kept: for the rows that the loss reads, for the rows they are computed from, for sparse features
 
@@ -21,7 +21,7 @@ class Needed:
 
     def __init__(self, whole: Shard, schedule: Schedule, policy: Policy):
         self.whole, self.schedule, self.policy = whole, schedule, policy
-        self.declared: NeededRows | None = None
+        self.declared: NeededRows | NeededReplicas | None = None
         self._few = False  # whether the needed rows of all workers together are few
         self._of_whole: deque[RowSubset] = deque(maxlen=_MADE)
         self.begin(0, False)
@@ -34,6 +34,9 @@ class Needed:
         """
         assert self.declared is None, "graphs keep what was made of the rows that were declared"
         drawn, self._few = self.policy.sampler is not None, share <= FEW_NEEDED
+        if isinstance(self.whole, VertexShard):
+            self.declared = NeededReplicas.of(self.whole, rows, self.schedule.context.transport)
+            return self.declared.links
         self.declared = NeededRows(self.schedule.context, rows, drawn, others=self.policy.weighs_all_rows)
         return self.whole.links if drawn else self.declared.links
 
@@ -62,7 +65,7 @@ class Needed:
 
         They follow from the edges of a graph or, ``thinned``, from those that `towards` gives.
         """
-        if self.current is None or self.schedule.recording:  # norms are recorded for all rows
+        if not isinstance(self.current, NeededRows) or self.schedule.recording:  # norms are recorded for all rows
             return None
         drawn = self._thinned(edges) if thinned else None
         sources = self.current.sources(edges, None if drawn is None else drawn.csr)
@@ -70,7 +73,15 @@ class Needed:
 
     def builds_subset(self, only: Tensor | None, edges: Shard) -> bool:
         """Return whether to build a row subset of the edges: for rows that the loss reads, or if steps can share it."""
-        return only is None or self.is_needed(only) or edges.inner is self.whole.inner
+        lasts = edges.inner is self.whole.inner and not self.whole.replicated
+        return only is None or self.is_needed(only) or lasts
+
+    def replicas(self, only: Tensor | None) -> NeededReplicas | None:
+        """Return the replicas of the masters ``only``, under a vertex-cut; None: all."""
+        if only is None:
+            return None
+        assert isinstance(self.current, NeededReplicas), "under a vertex-cut only the rows that are read are some"
+        return self.current
 
     def towards(self, rows: Tensor, edges: Shard, with_self: bool, all_halo: bool = False) -> RowSubset:
         """Return the edges that lead to the given rows; those of the whole graph are kept, others last for this step.
@@ -78,6 +89,7 @@ class Needed:
         For the rows that the loss reads, halo rows that they do not read are left out, unless ``all_halo``.
         """
         needed, drawn = self.current if self.is_needed(rows) and not all_halo else None, self._thinned(edges)
+        assert not isinstance(needed, NeededReplicas), "vertex-cuts have replicas in place of row subsets"
         thinned = None if needed is None else drawn
         made = self._of_whole if edges is self.whole else self._of_step
         for one in made:
@@ -91,7 +103,7 @@ class Needed:
     def _thinned(self, edges: Shard) -> Pattern | None:
         """Return the inner edges to the needed rows as drawn for this step; None: those of its graph."""
         needed, rule = self.current, self.policy.last_layer
-        if needed is None or rule is None or not self._few or edges.inner is not self.whole.inner:
+        if not isinstance(needed, NeededRows) or rule is None or not self._few or edges.inner is not self.whole.inner:
             return None
         if self._thin is None:
             context, begun = self.schedule.context, time.perf_counter()

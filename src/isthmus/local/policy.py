@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, AsIs, Codec, Stages
 from isthmus.errors import InputError
@@ -59,6 +59,23 @@ class Policy:
         if self.cache is not None and self.forward.ring:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 
+    def with_cut(self, asked: str | None, written: str) -> Policy:
+        """Return the policy for parts with the cut ``written``, trained under the cut that was asked for, if any."""
+        if (asked == "vertex") != (written == "vertex") and asked is not None:
+            raise InputError(
+                f"these parts were written for the {written} cut, not {asked}: leave --cut out, or cut the graph again "
+                f"with `isthmus partition --cut {asked}`"
+            )
+        if asked in (None, "vertex"):
+            return self
+        chosen = replace(self, savings=replace(self.savings, cover=asked == "cover"))
+        if asked == "cover" and not chosen.covers:
+            raise InputError(
+                "the cover cut sends sums, for rows that are fresh and sent as they are: this recipe keeps, codes, "
+                "draws or delays rows; leave --cut out"
+            )
+        return chosen
+
     def stages(self, pass_: str, leg: str) -> Stages:
         """Return the stages of the channels of that pass and leg."""
         of_leg = self.legs.get((pass_, leg))
@@ -78,6 +95,13 @@ class Policy:
     def observes(self) -> bool:
         """Whether a selector uses the share of training nodes that the model gets right."""
         return any(stages.select.observes for stages in self.every_stages)
+
+    @property
+    def covers(self) -> bool:
+        """Whether aggregations take the cover cut: rows are fresh, and read as they come."""
+        plain = all(stages.plain and not stages.mixes_steps for stages in self.every_stages)
+        odd = any(stages.select.skips or stages.clip or stages.ring for stages in self.every_stages)
+        return self.savings.cover and self.sampler is None and self.cache is None and plain and not odd
 
     @property
     def stateless(self) -> bool:

@@ -17,6 +17,7 @@ from isthmus.kernels.linear import in_bf16, linear
 from isthmus.local.cached_features import CachedFeatures
 from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward
+from isthmus.local.covers import Covers
 from isthmus.local.dropout import Mask
 from isthmus.local.needed import Needed
 from isthmus.local.policy import Policy
@@ -53,8 +54,20 @@ class Runtime:
             self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, draws)
         self.fixed = FixedRows()
         self.needed = Needed(whole, self.schedule, policy)
+        self.covers = Covers(whole, self.needed, transport) if self._covers else None
         self.bf16 = in_bf16(policy.precision, dtype)
         self.begin(0, training=False)
+
+    @property
+    def _covers(self) -> bool:
+        return self.policy.covers and self.transport.size > 1 and not self.whole.replicated
+
+    @property
+    def masks_late(self) -> bool:
+        """Whether readers apply dropout themselves, because rows may be read at another step than they were sent at.
+
+        Replicas always do, after their rows are the same."""
+        return self.row_stages.mixes_steps and not self.whole.replicated
 
     @property
     def row_stages(self) -> Stages:
@@ -166,7 +179,8 @@ class Runtime:
     @property
     def keeps_sparse(self) -> bool:
         """Whether sparse features may stay sparse: those of the halo are kept, none are exchanged at every step."""
-        return self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
+        kept = self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
+        return kept and not self.whole.replicated
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Return rows in the dtype in which they are read: as they are, or in bf16."""

@@ -18,3 +18,6 @@ class Savings:
     read_rows: bool = True
     """The last layer computes only the rows that the loss reads, those of training nodes: only rows next to these
     cross, and the layer before computes only those."""
+    cover: bool = True
+    """Where rows are fresh, an edge between two workers is summed at whichever end keeps the number of rows that cross
+    smallest: a minimum vertex cover of the cut edges."""

@@ -28,7 +28,7 @@ def shard_of(part: Part, workers: int, symmetric: bool, dtype: torch.dtype, devi
         inner, halo = here(part.inner_edge_attr), here(part.halo_edge_attr)
         attributes = (inner.to(dtype), halo.to(dtype)) if inner.is_floating_point() else (inner, halo)
     send_rows = [here(part.send_rows[ends[q] : ends[q + 1]]) for q in range(workers)]
-    return Shard(
+    shard = Shard(
         inner=Csr(here(part.inner_indptr), here(part.inner_indices), n),
         halo=Csr(here(part.halo_indptr), here(part.halo_indices), h),
         links=Links(send_rows, np.diff(part.halo_ptr).tolist()),
@@ -36,6 +36,8 @@ def shard_of(part: Part, workers: int, symmetric: bool, dtype: torch.dtype, devi
         symmetric=symmetric,
         edge_attr=attributes,
     )
+    shard.stored_cover = None if part.cover is None else here(part.cover)
+    return shard
 
 
 def as_tensor(array: np.ndarray, device: torch.device = HOST) -> Tensor:

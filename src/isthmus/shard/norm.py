@@ -19,6 +19,7 @@ class Norm:
     halo: Tensor | None  # [h], of halo nodes
     add_self: bool
     dtype: torch.dtype
+    sums: Tensor | None = None  # target scales of the rows of others that sums are made for (`cover.Sums`)
 
     @staticmethod
     def of(name: str, degree: Tensor, halo_degree: Tensor, dtype: torch.dtype) -> Norm:

@@ -40,6 +40,9 @@ class Shard:
     alone = False
     """Whether every row that it reads is here on every worker, so that nothing crosses."""
 
+    replicated = False
+    """Whether nodes have replicas on several workers, whose rows a model computes everywhere (a vertex-cut)."""
+
     def __init__(
         self,
         inner: Csr,
@@ -59,6 +62,7 @@ class Shard:
         self.halo_out_weight: Tensor | None = None
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
+        self.stored_cover: Tensor | None = None  # bool [h]: the halo nodes of a cover that came with the part
         self.needed_links: Links | None = (
             None  # links of the needed rows only (`NeededRows`), made when first asked for
         )
@@ -69,6 +73,11 @@ class Shard:
 
     @property
     def num_inner(self) -> int:
+        return self.inner.num_rows
+
+    @property
+    def num_owned(self) -> int:
+        """The number of nodes that belong to this worker."""
         return self.inner.num_rows
 
     @property

@@ -1,0 +1,60 @@
+"""The covers of a worker's graph, made when an aggregation first takes one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from isthmus.comm import Transport, Where
+from isthmus.kernels import Csr
+from isthmus.local.needed import Needed
+from isthmus.partition.cover import halo_cover, lends
+from isthmus.shard import Cover, Covered, Shard, make_cover
+
+_MADE = 4  # shards kept: to all rows, to those that the loss reads, to those that these are computed from
+
+
+class Covers:
+    """The whole graph under a cover cut; the rows that the loss needs have a cover of their own.
+
+    All workers come to the same sites, so they make a cover at the same time.
+    """
+
+    def __init__(self, whole: Shard, needed: Needed, transport: Transport):
+        self.whole, self.needed, self.transport = whole, needed, transport
+        self._lends: Tensor | None = None
+        self._of_whole: Cover | None = None
+        self._made: deque[tuple[Tensor | None, bool, Covered]] = deque(maxlen=_MADE)
+
+    def shard(self, only: Tensor | None, with_self: bool) -> Covered:
+        """Return the edges to all rows, or to ``only`` some (int64), parted by a cover."""
+        for rows, loops, made in self._made:
+            if rows is only and (rows is None or loops is with_self):
+                return made
+        self._made.append((only, with_self, self._shard(only, with_self)))
+        return self._made[-1][2]
+
+    def _shard(self, only: Tensor | None, with_self: bool) -> Covered:
+        if only is None:
+            return Covered(self.whole, self._whole())
+        edges = self.needed.towards(only, self.whole, with_self, all_halo=True)
+        if self.needed.is_needed(only):
+            return Covered(edges, self._cover(edges.halo, self.whole.degree[only], None))
+        return Covered(edges, self._whole().towards(only))
+
+    def _whole(self) -> Cover:
+        # No cached_property: its lock would keep workers that are threads from doing this together.
+        if self._of_whole is None:
+            self._of_whole = self._cover(self.whole.halo, self.whole.degree, self.whole.stored_cover)
+        return self._of_whole
+
+    def _cover(self, halo: Csr, degree: Tensor, covered: Tensor | None) -> Cover:
+        if self._lends is None:
+            edges = torch.tensor([self.whole.num_edges], device=self.whole.device)
+            where = Where("cover", "setup", 0, "ids")
+            self._lends = lends(torch.cat(self.transport.all_gather(edges, where)), self.transport.rank)
+        if covered is None:
+            covered = halo_cover(halo, self.whole.links.mirrors.ptr, self._lends)
+        return make_cover(self.whole, halo, degree, covered, self.transport)

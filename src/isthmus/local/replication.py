@@ -1,0 +1,195 @@
+"""The exchange of a vertex-cut: sums of mirrors are gathered at their masters, totals are scattered to the mirrors.
+
+    Z = S(A X)        forward: sum over the edges that are here, then S
+    Aᵀ S(grad)        backward: S, then spread along the edges that are here
+
+S adds up the rows of all replicas of a node and gives every replica the total; it is its own transpose. So each pass
+has both legs, first the gather, then the scatter. Where only results of masters are read, nothing is scattered forward,
+and nothing gathered backward.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from isthmus import kernels
+from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId, Links
+from isthmus.errors import InputError
+from isthmus.kernels import Csr, Scores
+from isthmus.local.runtime import Runtime
+from isthmus.shard import Norm, Replicas, VertexShard
+
+
+def aggregate(run: Runtime, x: Tensor, norm: str, site: int, exact: bool, only: Tensor | None) -> Tensor:
+    """Return P X for all replicas here, [N, F], the same row wherever a node has one; or, for the masters ``only``."""
+    whole, sums = run.whole, kernels.sum_dtype(x.dtype)
+    assert isinstance(whole, VertexShard), "other cuts have no replicas"
+    needed = run.needed.replicas(only)
+    shard = whole.replicas(whole.norm(norm, sums).add_self, needed)
+    replication = Replication(run, shard, site, exact)
+    return replication.tied(*_Aggregate.apply(replication, x, shard.norm(norm, sums)))
+
+
+def attend(run: Runtime, scores: Scores, x: Tensor, site: int) -> Tensor:
+    """Return softmax attention over N(i) ∪ i for all replicas here, [N, H·D]; scores and rows of all replicas."""
+    whole = run.whole
+    assert isinstance(whole, VertexShard), "other cuts have no replicas"
+    if any(not stages.plain or stages.mixes_steps for stages in run.policy.every_stages) and run.training:
+        raise InputError("attention needs rows that are fresh and sent as they are: take gcn, sage or another recipe")
+    replication = Replication(run, whole.replicas(True, None), site, not run.training)
+    return replication.tied(*_Attend.apply(replication, scores.target, scores.source, x, scores.slope))
+
+
+class Replication:
+    """One site of a pass: the rows of all replicas of a node become their sum."""
+
+    def __init__(self, run: Runtime, shard: Replicas, site: int, exact: bool):
+        self.run, self.shard, self.site, self.exact = run, shard, site, exact
+        self._gone_back = False
+
+    def channel(self, pass_: str, leg: str) -> Channel:
+        needed = self.shard.needed is not None
+        return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, needed)
+
+    def post_sums(self, pass_: str, rows: Tensor, kind: str) -> None:
+        """Send rows of mirrors, which follow those of masters in ``rows`` [m + k, F], to the masters."""
+        channel, leaving = self.channel(pass_, GATHER), self.run.as_sent(rows[self.shard.masters :])
+        leaving = leaving.clone() if channel.stages.delay else leaving  # the rows will be overwritten
+        channel.post(self.run.step, leaving, self.shard.links, kind)
+
+    def add_sums(self, pass_: str, rows: Tensor) -> None:
+        """Add what mirrors elsewhere have sent to the rows of my masters."""
+        channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
+        sums = channel.take(self.run.step)
+        if sums is not None:
+            channel.add(sums, masters)
+
+    def scatter(self, pass_: str, rows: Tensor, kind: str) -> None:
+        """Send the rows of my masters to their mirrors, and overwrite the rows of my mirrors by what arrives."""
+        channel, m = self.channel(pass_, SCATTER), self.shard.masters
+        channel.post(self.run.step, self.run.as_sent(rows[:m]), self.shard.links, kind)
+        totals = channel.take(self.run.step)
+        if totals is not None:
+            rows[m:] = totals
+
+    def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        """Return the gradients of the total of every replica, [m + k, F], from those that this worker has made."""
+        if self._gone_back:
+            raise InputError(
+                "gradients were asked for twice: call loss.backward() once per forward pass, without retain_graph"
+            )
+        self._gone_back = True
+        rows = torch.zeros(self.shard.num_inner, shape[1], dtype=dtype, device=self.shard.device)
+        if grad is not None:
+            rows[: len(grad)] = grad
+        if self.shard.needed is None:
+            self.post_sums(BACKWARD, rows, "gradients")
+            self.add_sums(BACKWARD, rows)
+        self.scatter(BACKWARD, rows, "gradients")
+        return rows
+
+    def tied(self, out: Tensor, tie: Tensor) -> Tensor:
+        """Return what was made. The step ties the loss to every site: a loss that does not read one still sends."""
+        if tie.requires_grad:
+            self.run.ties.append(tie)
+        return out
+
+
+class _Aggregate(Function):
+    @staticmethod
+    def forward(ctx, replication, x, norm: Norm):
+        ctx.set_materialize_grads(False)
+        run, shard = replication.run, replication.shard
+        rows, kind = run.as_rows(x), "embeddings" if x.requires_grad else "features"
+        out = x.new_empty(shard.num_inner, x.shape[1])
+        shard.sum_to_mirrors(rows, norm, out)
+        replication.post_sums(FORWARD, out, kind)
+        shard.sum_to_masters(rows, norm, out)
+        replication.add_sums(FORWARD, out)
+        ctx.replication, ctx.norm, ctx.form = replication, norm, (tuple(out.shape), out.dtype)
+        if shard.needed is not None:
+            return out[: shard.masters].clone(), out.new_empty(0)
+        replication.scatter(FORWARD, out, kind)
+        return out, out.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        replication, (shape, dtype) = ctx.replication, ctx.form
+        rows = replication.run.as_rows(replication.back(grad, shape, dtype))
+        return None, replication.shard.spread_inner(rows, ctx.norm, dtype), None
+
+
+class _Attend(Function):
+    """Attention whose softmax runs over the edges of all replicas: each sends its own result and log Σ exp."""
+
+    @staticmethod
+    def forward(ctx, replication, target, source, x, slope):
+        ctx.set_materialize_grads(False)
+        pattern, heads = replication.shard.inner, target.shape[1]
+        local, alpha = kernels.attention(pattern, Scores(target, source, slope), x)
+        size = _log_sum_exp(pattern, target, source, slope)
+        out, total = _merged(replication, local, size)
+        share = (size - total).exp()  # that the edges here have in the softmax of all edges, [N, H]
+        own = (local.unflatten(1, (heads, -1)) * share[:, :, None]).flatten(1)
+        ctx.replication, ctx.slope, ctx.form = replication, slope, (tuple(out.shape), out.dtype)
+        ctx.save_for_backward(target, source, x, alpha * share[pattern.edge_rows], own - out)
+        return out, out.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        replication, (target, source, x, alpha, lacking) = ctx.replication, ctx.saved_tensors
+        grad, pattern = replication.back(grad, *ctx.form), replication.shard.inner
+        scores = Scores(target, source, ctx.slope)
+        turned = kernels.transpose(pattern)
+        of_target, of_source, of_x = kernels.attention_grad(pattern, turned, scores, x, alpha, grad)
+        # The kernel takes from every edge the mean over the edges that are here; it must be that over all edges.
+        rows, cols = pattern.edge_rows, pattern.indices.long()
+        mean = (lacking * grad).unflatten(1, (target.shape[1], -1)).sum(-1)
+        rest = alpha * _leaky_slope(target[rows] + source[cols], ctx.slope) * mean[rows]
+        return None, of_target.index_add(0, rows, rest), of_source.index_add(0, cols, rest), of_x, None
+
+
+def _merged(replication: Replication, local: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Return result and log Σ exp over the edges of all replicas, [N, H·D] and [N, H], on every replica."""
+    rows, width, m = torch.cat([local, size], dim=1), local.shape[1], replication.shard.masters
+    replication.post_sums(FORWARD, rows, "embeddings")
+    channel = replication.channel(FORWARD, GATHER)
+    taken = channel.take(replication.run.step)
+    assert taken is not None, "rows are not delayed"
+    links = replication.shard.links
+    came = [(at.long(), part[:, :width], part[:, width:]) for at, part in _by_peer(links, taken)]
+    largest = size[:m].clone()
+    for at, _, theirs in came:
+        largest[at] = torch.maximum(largest[at], theirs)
+    weight = (size[:m] - largest).exp()
+    total, heads = weight.clone(), size.shape[1]
+    out = local[:m].unflatten(1, (heads, -1)) * weight[:, :, None]
+    for at, result, theirs in came:
+        weight = (theirs - largest[at]).exp()
+        total[at] += weight
+        out[at] += result.unflatten(1, (heads, -1)) * weight[:, :, None]
+    rows[:m, :width] = (out / total[:, :, None]).flatten(1)
+    rows[:m, width:] = largest + total.log()
+    replication.scatter(FORWARD, rows, "embeddings")
+    return rows[:, :width].contiguous(), rows[:, width:].contiguous()
+
+
+def _by_peer(links: Links, taken: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return my masters' rows that each worker has mirrors of, and what came for them."""
+    return list(zip(links.send_rows, links.boundary.split(taken), strict=True))
+
+
+def _log_sum_exp(pattern: Csr, target: Tensor, source: Tensor, slope: float) -> Tensor:
+    """Return log Σ exp of the scores of each row's edges, [rows, H]; −∞ for a row without edges."""
+    rows = pattern.edge_rows
+    score = torch.nn.functional.leaky_relu(target[rows] + source[pattern.indices.long()], slope)
+    largest = torch.full_like(target, -torch.inf)
+    largest.scatter_reduce_(0, rows[:, None].expand_as(score), score, "amax")
+    total = torch.zeros_like(target).index_add_(0, rows, (score - largest[rows]).exp())
+    return largest + total.log()
+
+
+def _leaky_slope(score: Tensor, slope: float) -> Tensor:
+    return torch.where(score > 0, torch.ones_like(score), torch.full_like(score, slope))

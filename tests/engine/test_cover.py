@@ -1,0 +1,96 @@
+"""The cover cut: exact, whatever the cover, and with fewer rows than the halo has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from exactly import assert_equal_runs, config, run
+from graphs import community_graph, cut, with_few
+
+from isthmus.comm import Hub
+from isthmus.engine import train
+from isthmus.errors import InputError
+from isthmus.local import covers
+from isthmus.partition import partition
+from isthmus.recipes import find
+
+
+def rows(result):
+    return result[2]["rows"]["sent"]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("few", [False, True])
+def test_covers_are_exact_and_send_fewer_rows(tmp_path, model, workers, few):
+    graph = with_few(community_graph(240, degree=4.0, directed=True)) if few else community_graph(directed=True)
+    asked = config(model, 0.5)
+    alone, book = run(cut(graph, 1, "random", tmp_path), asked), cut(graph, workers, "random", tmp_path)
+    covered, halo = run(book, replace(asked, cut="cover")), run(book, replace(asked, cut="edge"))
+    assert_equal_runs(alone, covered)
+    assert_equal_runs(alone, halo)
+    assert rows(covered) < rows(halo)
+    assert rows(run(book, asked)) == rows(covered)  # the default of exact
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_any_choice_of_sources_is_exact(tmp_path, monkeypatch, share):
+    """Also where one of the legs is empty."""
+    draw = torch.Generator().manual_seed(1)
+    monkeypatch.setattr(covers, "halo_cover", lambda halo, *_: torch.rand(halo.num_cols, generator=draw) < share)
+    graph = with_few(community_graph(240, degree=4.0))
+    alone = run(cut(graph, 1, "metis", tmp_path), config("sage", 0.5))
+    assert_equal_runs(alone, run(cut(graph, 3, "metis", tmp_path), config("sage", 0.5)))
+
+
+def test_stored_covers_and_several_parts_on_a_worker(tmp_path):
+    graph, asked = community_graph(), config("gcn", 0.5)
+    alone = run(cut(graph, 1, "metis", tmp_path), asked)
+    book = partition(graph, 4, "metis", cut="cover", out=tmp_path / "stored")
+    assert book.part(0).cover is not None
+    assert_equal_runs(alone, run(book, asked))
+    losses = []
+    watch = {"watch": lambda line: losses.append(line["loss"])}
+    Hub(2).run(lambda transport: train(book, asked, transport, **(watch if transport.rank == 0 else {})))
+    torch.testing.assert_close(torch.tensor(losses, dtype=torch.float64), alone[0], rtol=0, atol=1e-10)
+
+
+def test_attention_takes_the_halo(tmp_path):
+    book = cut(community_graph(), 3, "metis", tmp_path)
+    one, other = (run(book, config("gat", cut=where)) for where in ("cover", "edge"))
+    assert rows(one) == rows(other)
+    assert_equal_runs(one, other)
+
+
+def test_resumed_bit_for_bit(tmp_path):
+    book = cut(community_graph(), 3, "metis", tmp_path)
+
+    def losses(steps, out, resume=False):
+        found, asked = [], config("sage", 0.5, steps=steps)
+
+        def work(transport):
+            watch = (lambda line: found.append(line["loss"])) if transport.rank == 0 else None
+            train(book, asked, transport, out=tmp_path / out, resume=resume, watch=watch)
+
+        Hub(3).run(work)
+        return found
+
+    assert losses(10, "parted") + losses(20, "parted", resume=True) == losses(20, "whole")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"), [("pipegcn", {}), ("bns", {}), ("exact", {"bits": 8}), ("sancus-e", {})]
+)
+def test_recipes_whose_rows_are_not_fresh_refuse_it(tmp_path, recipe, options):
+    book = cut(community_graph(), 2, "metis", tmp_path)
+    with pytest.raises(InputError, match="fresh"):
+        run(book, config(cut="cover"), find(recipe).policy(options))
+
+
+def test_vanilla_may_be_asked_for_it(tmp_path):
+    book, vanilla = cut(community_graph(), 3, "metis", tmp_path), find("vanilla").policy({})
+    one, other = run(book, config(cut="cover"), vanilla), run(book, config(), vanilla)
+    assert_equal_runs(one, other)
+    assert rows(one) < rows(other)
