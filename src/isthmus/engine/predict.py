@@ -146,13 +146,14 @@ def predict(
     last = _last_conv(net, asked) if "embedding" in asked.what else None
     dense = not isinstance(net, Model)
     view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
-    logits, embeddings = _forward(net, view, trained.best_step, last)
+    own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
+    logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(net, view, trained.best_step, last))
     chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.table)
     names = torch.empty(len(logits), 0)
     if book.has_ids:
         ids = np.concatenate([book.ids(k) for k in parts])
         names, chosen = as_bytes(ids), [id_column(ids.dtype), *chosen]
-    own = OwnRows(on_host(view.graph.nodes).numpy(), Known(logits, embeddings, names), transport)
+    own = OwnRows(on_host(own_nodes).numpy(), Known(logits, embeddings, names), transport)
     rows = _write(own, chosen, asked, book, nodes, progress or (lambda done, total: None))
     memory = float(over_workers([memory_peak_bytes()], transport).sum())
     return {

@@ -49,8 +49,9 @@ def trace(book: Book, config: TrainConfig, transport: Transport, policy: Policy 
     gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     view = views.scored[-1]
     where = Where("logits", "gather", config.steps)
-    nodes = torch.cat(transport.all_gather(view.graph.nodes, where))
-    logits = torch.cat(transport.all_gather(predict(model, view, config.steps), where))
+    own = view.graph.num_inner  # under a vertex-cut, mirrors follow
+    nodes = torch.cat(transport.all_gather(view.graph.nodes[:own], where))
+    logits = torch.cat(transport.all_gather(predict(model, view, config.steps)[:own], where))
     return Trace(torch.tensor(losses, dtype=torch.float64), gradients, logits[torch.argsort(nodes)], drawn_by)
 
 

@@ -139,6 +139,11 @@ class Runtime:
     def next_sum(self) -> int:
         """Return the number of the next sum over the rows of all workers (`local.all_nodes`)."""
         check_forward()
+        if self.whole.replicated:
+            raise InputError(
+                "the model asks for figures of all nodes (a batch norm does), and under a vertex-cut nodes have several "
+                "rows: take layer norms, or parts of an edge-cut (isthmus partition --cut edge)"
+            )
         self._sums += 1
         return self._sums - 1
 
