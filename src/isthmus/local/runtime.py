@@ -141,7 +141,7 @@ class Runtime:
         check_forward()
         if self.whole.replicated:
             raise InputError(
-                "the model asks for figures of all nodes (a batch norm does), and under a vertex-cut nodes have several "
+                "the model asks for figures of all nodes (batch norms do), and under a vertex-cut nodes have several "
                 "rows: take layer norms, or parts of an edge-cut (isthmus partition --cut edge)"
             )
         self._sums += 1
