@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, with_few
+from oracle.mini_batch_training import losses
+from torch import nn
 
+from isthmus.comm import Hub
+from isthmus.engine import TrainConfig, train
+from isthmus.engine.stop import Stop
+from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Savings
 from isthmus.minibatch import BatchPolicy
+from isthmus.nn import GCNConv, ModelConfig, distribute
+from isthmus.recipes import find
 
 
 def batches(**changes):
@@ -67,3 +76,113 @@ def test_all_neighbours_of_all_training_nodes_are_the_full_graph(tmp_path):
     full = run(cut(graph, 2, "metis", tmp_path), config("gcn"))
     drawn = run(cut(graph, 3, "random", tmp_path), config("gcn", batch_size=1000, fanout="-1,-1,-1"), batches())
     assert_equal_runs(full, drawn)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+def test_thirty_steps_of_the_literal_algorithm(tmp_path, model):
+    graph = community_graph(directed=model == "sage")
+    shape = ModelConfig(model=model, layers=3, hidden=8, dropout=0.0)
+    values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.5, "seed": 2, "steps": 30, "eval_every": 30}
+    literal = TrainConfig(shape, batch_size=13, fanout="4,3,2", **values)
+    first = shape.build(graph.num_features, graph.num_classes, literal.seed).double()
+    want = losses(graph, model, [p.detach() for p in first.parameters()], [4, 3, 2], 13, 2, 30, 0.5)
+    for workers, batch in ((1, "apart"), (2, "together"), (3, "apart"), (4, "together")):
+        got = run(cut(graph, workers, "random", tmp_path), replace(literal, batch=batch), batches())[0]
+        torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+class Normed(nn.Module):
+    """A model with a norm over all nodes between its two convolutions."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+        self.first, self.norm, self.last = GCNConv(features, 6), nn.BatchNorm1d(6), GCNConv(6, classes)
+
+    def forward(self, graph, x):
+        return self.last(graph, torch.relu(self.norm(self.first(graph, x))))
+
+
+def test_auto_is_together_where_a_norm_would_count_nodes_twice(tmp_path):
+    torch.manual_seed(1)
+    graph, model = community_graph(), distribute(Normed(10, 4).double())
+    small = config(batch_size=13, fanout="4,3", optimizer="sgd")
+    one, two, apart = (
+        run(cut(graph, workers, method, tmp_path), replace(small, batch=batch), batches(), model)
+        for workers, method, batch in ((1, "blocks", None), (3, "blocks", None), (3, "random", "apart"))
+    )
+    assert_equal_runs(one, two)
+    assert not torch.allclose(one[0], apart[0])
+
+
+def in_folder(book, workers, asked, folder, policy=None, resume=False, stop_at=None):
+    """Train in a run folder; ``stop_at``: somebody asks worker 0 to stop at that step."""
+    found = []
+
+    def work(transport):
+        stop = Stop()
+
+        def watch(line):
+            if transport.rank == 0:
+                found.append(line["loss"])
+                stop.signal = 15 if line["step"] == stop_at else stop.signal
+
+        return train(
+            book, asked, transport, policy=policy or batches(ahead=3), out=folder, resume=resume, watch=watch, stop=stop
+        )
+
+    try:
+        result = Hub(workers).run(work)[0]
+    except Stopped:
+        return found, None
+    return found, result
+
+
+@pytest.mark.parametrize("batch", ["apart", "together"])
+def test_a_run_goes_on_in_the_middle_of_an_epoch(tmp_path, batch):
+    """Stopped with batches made ahead, it goes on bit for bit, and on another number of workers up to rounding."""
+    book = cut(community_graph(), 3, "metis", tmp_path)
+    whole = asked(batch=batch, steps=11, eval_every=5)
+    through, result = in_folder(book, 3, whole, tmp_path / "through")
+    for workers in (3, 2):
+        folder = tmp_path / f"stopped-{workers}"
+        first, none = in_folder(book, 3, whole, folder, stop_at=6)
+        assert none is None
+        assert len(first) == 7  # the others hear of it in the next step
+        rest, ended = in_folder(book, workers, whole, folder, resume=True)
+        if workers == 3:
+            assert first + rest == through
+            for name, weight in ended.model.state_dict().items():
+                assert torch.equal(weight, result.model.state_dict()[name])
+        torch.testing.assert_close(torch.tensor(first + rest), torch.tensor(through), rtol=0, atol=1e-10)
+
+
+def test_early_stop_leaves_batches_that_were_made_ahead(tmp_path):
+    book = cut(community_graph(), 3, "random", tmp_path)
+    found, result = in_folder(book, 3, asked(steps=60, eval_every=1, patience=2, lr=0.3), tmp_path / "run")
+    assert len(found) < 60
+    assert result.summary["steps"] == len(found)
+
+
+def test_the_record_counts_rows_and_bytes(tmp_path):
+    book = cut(community_graph(), 3, "random", tmp_path)
+    apart = in_folder(book, 3, asked(), tmp_path / "apart")[1].summary
+    coded = in_folder(book, 3, asked(), tmp_path / "coded", find("distdgl").policy({"bits": 16}))[1].summary
+    assert apart["rows"]["sent"] > 0
+    assert apart["bytes_per_step"]["embeddings"] == 0 < apart["bytes_per_step"]["ids"]
+    # Workers take the seed nodes that they own, so no label travels.
+    assert apart["bytes_per_step"]["features"] == 4 * coded["bytes_per_step"]["features"] > 0
+    assert coded["rows"]["sent"] == apart["rows"]["sent"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "way", "message"),
+    [
+        ({"fanout": "4,3"}, {}, "aggregates more than 2 times"),
+        ({"fanout": "4,3,2,2"}, {}, "aggregate 4 times"),
+        ({"batch": "together"}, {"share": "even"}, "share must be owner"),
+    ],
+)
+def test_refusals(tmp_path, changes, way, message):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(book, asked(**changes), batches(**way))
