@@ -21,6 +21,10 @@ class Expanded:
     nodes: Tensor  # int64 [n], book ids; seed nodes first, every layer's are a prefix
     layers: tuple[Layer, ...]  # the input layer first
 
+    @property
+    def num_seeds(self) -> int:
+        return self.layers[-1].num_inner
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -42,7 +46,7 @@ class Expander(Protocol):
     def expand(self, seeds: Tensor, step: int) -> Expanded: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchMaker:
     """Makes the batches of one worker. All workers make the same batches in the same order.
 
@@ -57,16 +61,22 @@ class BatchMaker:
     rows: Rows
     labels: Rows
     transport: Transport
+    look_ahead: int = 0
+    """Steps whose nodes are drawn before the rows of a step are pulled, for a cache that wants to know them."""
+    _expanded: dict[int, Expanded] = field(default_factory=dict)
 
     def make(self, step: int) -> Batch:
         """Make the batch of a step."""
         ledger, begun = self.transport.ledger, time.perf_counter()
-        waited = ledger.wait_seconds
-        seeds = self.order.at(step)
-        mine = self.shares.of(seeds, self.transport.rank)
-        found = self.expander.expand(mine, step)
+        waited, steps = ledger.wait_seconds, range(step, step + self.look_ahead + 1)
+        self._expanded = {at: self._expanded.get(at) or self._expand(at) for at in steps}
+        found = self._expanded.pop(step)
         ledger.sample_seconds += time.perf_counter() - begun - (ledger.wait_seconds - waited)
-        x = self.rows.pull(found.nodes, step)
-        y = self.labels.pull(mine, step, "labels")
+        x = self.rows.pull(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
+        y = self.labels.pull(found.nodes[: found.num_seeds], step, "labels")
         y = y.view(-1) if y.shape[1:] == (1,) else y
-        return Batch(step, len(seeds), found.nodes, found.layers, x, y, ledger.take())
+        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take())
+
+    def _expand(self, step: int) -> Expanded:
+        mine = self.shares.of(self.order.at(step), self.transport.rank)
+        return self.expander.expand(mine, step)

@@ -12,11 +12,13 @@ from isthmus.errors import InputError
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.apart import AtOwners, Here
 from isthmus.minibatch.batch import BatchMaker, Expander
+from isthmus.minibatch.cache import Cache, ListCache, most_worth
 from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
 from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import SeedOrder, Shares
 from isthmus.minibatch.together import Known, Together
+from isthmus.minibatch.vip import read_probability, wanted_probability
 from isthmus.partition import Book, own_part, shares
 from isthmus.sample import Structure
 from isthmus.shard.load import as_tensor
@@ -59,11 +61,41 @@ def batch_maker(
         expander = AtOwners(sampler, structure, requests, about)
     else:
         expander = Together(sampler, structure, requests, Known.of(own, ranges))
+    rows = Rows(data.x, requests, policy.rows, draws)
+    room = policy.cache.room(len(original))
+    if room and transport.size > 1:
+        worth = _worth(structure if here else Structure.of_book(book), order, asked, policy, requests)
+        chosen = most_worth(worth, requests.own, room)
+        kept = rows.pull(chosen, 0, "cache")
+        rows.cache = ListCache(chosen, kept, worth) if policy.cache.order == "list" else Cache(chosen, kept)
     return BatchMaker(
         order=order,
         shares=Shares(policy.share, ranges, order.nodes.sort().values),
         expander=expander,
-        rows=Rows(data.x, requests, policy.rows, draws),
+        rows=rows,
         labels=Rows(data.y if data.y.dim() == 2 else data.y.view(-1, 1), requests),
         transport=requests.transport,
+        look_ahead=policy.cache.looks_ahead,
     )
+
+
+def _worth(
+    structure: Structure, order: SeedOrder, asked: BatchConfig, policy: BatchPolicy, requests: Requests
+) -> Tensor:
+    """Return the worth of every node's row to this worker, float64 [N]; ``structure`` is that of the whole graph.
+
+    By degree: the number of nodes that read it. Else the probability that a batch of mine reads it.
+    """
+    if policy.cache.order == "degree":
+        return torch.bincount(structure.pattern.indices, minlength=structure.num_rows).double()
+    seeds = torch.zeros(structure.num_rows, dtype=torch.float64)
+    seeds[order.nodes] = min(1.0, asked.size / len(order.nodes))
+    if asked.way == "together":
+        frontier = read_probability(structure, seeds, asked.fanouts[:-1])
+        return wanted_probability(structure, frontier, asked.fanouts[-1], requests.own)
+    mine = torch.zeros_like(seeds)
+    if policy.share == "owner":
+        mine[requests.own] = seeds[requests.own]
+    else:
+        mine = seeds / requests.transport.size
+    return read_probability(structure, mine, asked.fanouts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from isthmus.comm import AsIs, Codec
 from isthmus.errors import InputError
+from isthmus.minibatch.cache import CacheConfig
 from isthmus.minibatch.seeds import SHARES
 from isthmus.sample import NeighbourSampler
 
@@ -26,6 +27,8 @@ class BatchPolicy:
     """Batches that a thread makes ahead of the step that trains; 0: each when it is needed."""
     rows: Codec = field(default_factory=AsIs)
     """The code of feature rows on the wire."""
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    """The feature rows of other workers that a worker keeps."""
     seed: int | None = None
     """The seed of all draws; None is the seed of the run."""
 

@@ -50,6 +50,11 @@ class Requests:
         """The book id of my row 0."""
         return int(self.ranges[self.transport.rank])
 
+    @property
+    def own(self) -> slice:
+        """The book ids of my rows."""
+        return slice(self.first, int(self.ranges[self.transport.rank + 1]))
+
     def group(self, nodes: Tensor) -> ByOwner:
         """Group nodes (int64, book ids) by their owners."""
         owner = owner_of(nodes, self.ranges)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,17 +11,8 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import AsIs, Codec, Where
 from isthmus.kernels import SparseMatrix
+from isthmus.minibatch.cache import Cache
 from isthmus.minibatch.requests import Asked, Requests
-
-
-class Cache(Protocol):
-    """Rows of other workers that are kept here."""
-
-    def find(self, nodes: Tensor) -> Tensor:
-        """Return the place in `rows` of each node (int64, book ids), int64; -1: not here."""
-
-    @property
-    def rows(self) -> Tensor: ...
 
 
 @dataclass
@@ -38,20 +29,25 @@ class Rows:
     def width(self) -> int:
         return self.own.shape[1]
 
-    def pull(self, nodes: Tensor, step: int, name: str = "features") -> Tensor:
-        """Return the rows of nodes (int64 [m], book ids), [m, F]. Other workers are asked first and answered last."""
+    def pull(self, nodes: Tensor, step: int, name: str = "features", coming: Sequence[Tensor] = ()) -> Tensor:
+        """Return the rows of nodes (int64 [m], book ids), [m, F]. Other workers are asked first and answered last.
+
+        ``coming``: the nodes that the next steps will read, for a cache that wants to know.
+        """
         transport, first = self.requests.transport, self.requests.first
         where = Where(name, "pull", step, "features")
         mine = (nodes >= first) & (nodes < first + len(self.own))
         out = torch.empty(len(nodes), self.width, dtype=self.own.dtype)
-        missing = (~mine).nonzero().flatten()
+        missing = others = (~mine).nonzero().flatten()
         if self.cache is not None:
-            missing = self._from_cache(nodes, missing, out)
+            missing = self._from_cache(nodes, others, out)
         asked = self.requests.ask(nodes[missing], where) if transport.size > 1 else None
         here = mine.nonzero().flatten()
         out[here] = self._gather((nodes[here] - first).to(torch.int32))
         if asked is not None:
             self._exchange(asked, where, out, missing)
+        if self.cache is not None and coming:
+            self.cache.learn(nodes[others], out[others], coming)
         return out
 
     def _from_cache(self, nodes: Tensor, missing: Tensor, out: Tensor) -> Tensor:

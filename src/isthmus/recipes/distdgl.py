@@ -1,8 +1,9 @@
 """DistDGL: mini-batches of neighbours drawn for seed nodes, whose features are pulled from their owners."""
 
-from isthmus.comm import Stages
+from isthmus.comm import Stages, codec
 from isthmus.local import Policy, Savings
 from isthmus.minibatch import BatchPolicy
+from isthmus.minibatch.cache import CACHES, CacheConfig
 from isthmus.minibatch.seeds import SHARES
 from isthmus.recipes.base import MINI_BATCH, Option, Recipe, Settings
 from isthmus.recipes.common import CODED, coding
@@ -16,7 +17,8 @@ def _policy(settings: Settings) -> Policy:
         replace=settings["replace"],
         share=settings["share"],
         ahead=settings["ahead"],
-        rows=rows["encode"],
+        rows=codec(settings["bits"]),  # they never change, so neither do their errors
+        cache=CacheConfig(settings["cache"], settings["cache_rows"], settings["window"]),
         seed=settings["seed"],
     )
     return Policy(
@@ -35,6 +37,9 @@ DISTDGL = Recipe(
         "replace": Option(False, "draw with replacement"),
         "share": Option("owner", "who takes a seed node: its owner; or even (as DistDGL), position", tuple(SHARES)),
         "ahead": Option(2, "batches that a thread makes ahead of the step that trains; 0: none"),
+        "cache": Option("vip", "which features of other workers to keep: vip, degree or list", tuple(CACHES)),
+        "cache_rows": Option(0.0, "how many of them: a number, or below 1 a share of a worker's own; 0: none"),
+        "window": Option(8, "coming steps that the cache list looks at"),
         **{name: option for name, option in CODED.items() if name != "feedback"},
     },
     notes="Exact as a mini-batch method: every number of workers draws the same batches and gets the same losses.",

@@ -1,0 +1,104 @@
+"""Rows of other workers that a worker keeps: chosen once by their worth, or by the steps that will read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import InputError
+
+CACHES = {
+    "vip": "nodes that batches read with the highest probability (SALIENT++)",
+    "degree": "nodes that most nodes read",
+    "list": "nodes that the coming steps will read, which is known, since draws are keyed",
+}
+_NEVER = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """The rows that a worker may keep: a number or, below 1, a share of its own rows."""
+
+    order: str = "vip"
+    rows: float = 0.0
+    window: int = 8
+    """The coming steps that `list` looks at."""
+
+    def __post_init__(self) -> None:
+        if self.order not in CACHES:
+            raise InputError(f"unknown cache {self.order!r}: use one of {', '.join(CACHES)}")
+        if self.rows < 0:
+            raise InputError(f"cache_rows must be a number of rows or a share below 1, not {self.rows:g}")
+        if self.window < 1:
+            raise InputError(f"window must be at least 1 step, not {self.window}")
+
+    def room(self, own: int) -> int:
+        """Return how many rows a worker with ``own`` rows may keep."""
+        return int(self.rows if self.rows >= 1 else self.rows * own)
+
+    @property
+    def looks_ahead(self) -> int:
+        return self.window if self.order == "list" and self.rows else 0
+
+
+class Cache:
+    """Kept rows, by book id."""
+
+    def __init__(self, nodes: Tensor, rows: Tensor):
+        """``nodes``: int64 [c], ascending; ``rows`` [c, F]."""
+        self.nodes, self.rows = nodes, rows
+
+    def find(self, nodes: Tensor) -> Tensor:
+        """Return the place of each node (int64, book ids) in `rows`, int64; -1: it is not here."""
+        if not len(self.nodes):
+            return torch.full_like(nodes, -1)
+        at = torch.searchsorted(self.nodes, nodes).clamp_max(len(self.nodes) - 1)
+        return torch.where(self.nodes[at] == nodes, at, -1)
+
+    def learn(self, nodes: Tensor, rows: Tensor, coming: Sequence[Tensor]) -> None:
+        """Hear of the rows of other workers that a step has read, and of the nodes that the coming steps will read.
+
+        What is kept was chosen once.
+        """
+
+
+class ListCache(Cache):
+    """Rows kept by the known access list: of all that are here, those that are read again soonest (Belady).
+
+    Time is the number of the step, so what is kept does not depend on when messages arrive. Rows that no step of the
+    window reads stay by their worth.
+    """
+
+    def __init__(self, nodes: Tensor, rows: Tensor, worth: Tensor):
+        """``worth``: float64 [N], of all nodes."""
+        super().__init__(nodes, rows)
+        self.room, self.worth = len(nodes), worth
+        self._next_use = torch.full((len(worth),), _NEVER, dtype=torch.int32)
+
+    def learn(self, nodes: Tensor, rows: Tensor, coming: Sequence[Tensor]) -> None:
+        """Keep the best of what was kept and of what has just been read (``nodes`` int64 [m], ``rows`` [m, F])."""
+        for step in reversed(range(len(coming))):
+            self._next_use[coming[step]] = step
+        new = self.find(nodes) < 0
+        every = torch.cat([self.nodes, nodes[new]])
+        by_worth = torch.argsort(self.worth[every], descending=True, stable=True)
+        chosen = by_worth[torch.argsort(self._next_use[every[by_worth]], stable=True)][: self.room]
+        chosen = chosen[torch.argsort(every[chosen])]
+        old = chosen < len(self.nodes)
+        kept = torch.empty(len(chosen), rows.shape[1], dtype=rows.dtype)
+        kept[old] = self.rows[chosen[old]]
+        kept[~old] = rows[new.nonzero().flatten()[chosen[~old] - len(self.nodes)]]
+        self.nodes, self.rows = every[chosen], kept
+        for read in coming:
+            self._next_use[read] = _NEVER
+
+
+def most_worth(worth: Tensor, own: slice, room: int) -> Tensor:
+    """Return the ``room`` nodes of other workers that are worth most, int64, ascending; none that is worth nothing."""
+    worth = worth.clone()
+    worth[own] = 0
+    order = torch.argsort(worth, descending=True, stable=True)[:room]
+    return order[worth[order] > 0].sort().values
