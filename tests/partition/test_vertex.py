@@ -48,11 +48,12 @@ def without_core(monkeypatch):
 @pytest.mark.parametrize(("method", "options"), CASES)
 def test_the_core_places_every_edge_as_its_twin(without_core, method, options, directed):
     graph = hubs(directed)
-    native = place(graph, method, **options)
-    owners = masters(graph, 4, native)
+    native, hosts = place(graph, method, **options), [0, 0, 1, 1]
+    owners = masters(graph, 4, native), masters(graph, 4, native, hosts)
     without_core()
     assert np.array_equal(place(graph, method, **options), native)
-    assert np.array_equal(masters(graph, 4, native), owners)
+    assert np.array_equal(masters(graph, 4, native), owners[0])
+    assert np.array_equal(masters(graph, 4, native, hosts), owners[1])
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -113,6 +114,16 @@ def test_masters_are_replicas_and_send_alike():
         for p in parts if len(parts) > 1 else ():
             sent[p] += len(parts) - 1 if p == k else 1
     assert sent.max() < 1.1 * sent.mean()
+
+
+def test_masters_are_where_most_replicas_are():
+    graph = hubs(directed=False)
+    part = place(graph, "ebv")
+    owner = masters(graph, 4, part, host=[0, 0, 1, 1])
+    for v in range(graph.num_nodes):
+        held = {int(k) for edge, k in zip(edges_of(graph), part, strict=True) if v in edge}
+        sides = len(held & {0, 1}), len(held & {2, 3})
+        assert not held or sides[owner[v] // 2] == max(sides)
 
 
 def check(graph, parts):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from isthmus.partition.book import Book
+from isthmus.partition.quality import Messages
 from isthmus.units import size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOADS = "part train val test disk receives sends"
+_CUTS = {"cover": " with covers", "vertex": ", a vertex-cut"}
 _CAPTION = "nodes of the first split; bytes to exchange one fp32 column"
 
 
@@ -22,8 +24,11 @@ def as_dict(book: Book) -> dict[str, Any]:
     return content
 
 
-def describe(book: Book) -> RenderableType:
-    """Return what `isthmus inspect` prints of a book: totals, then the shape and the load of every part."""
+def describe(book: Book, sent: Messages | None = None) -> RenderableType:
+    """Return what `isthmus inspect` prints of a book: totals, then the shape and the load of every part.
+
+    With ``sent``, what parts send within hosts and between them follows.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -33,9 +38,9 @@ def describe(book: Book) -> RenderableType:
     head = Text(
         f"{book.name}: {book.nodes:,} nodes, {book.edges:,} edges, {book.features:,} features, {book.classes} classes, "
         f"{book.splits} split{'s' * (book.splits != 1)}\n"
-        f"{book.num_parts} part{'s' * (book.num_parts != 1)} by {book.method}: "
+        f"{book.num_parts} part{'s' * (book.num_parts != 1)} by {book.method}{_CUTS.get(book.cut, '')}: "
         f"{q['cut_edges']:,} edges cut ({q['cut_share']:.1%}), {q['volume']:,} rows cross links in one exchange "
-        f"({q['volume'] / book.nodes:.2f} per node)\n"
+        f"({q['volume'] / book.nodes:.2f} per node){_legs(book)}\n"
         f"balance (max/mean): {balance}"
     )
     shape = Table(box=None, pad_edge=False)
@@ -44,11 +49,36 @@ def describe(book: Book) -> RenderableType:
         for title in titles.split():
             table.add_column(title, justify="right")
     for k, part in enumerate(book.parts):
-        edges = part.inner_edges + part.halo_edges
         shares = f"{q['halo_per_inner'][k]:.2f}", f"{q['boundary_share'][k]:.1%}"
-        cut = f"{part.halo_edges / max(1, edges):.1%}"
-        shape.add_row(str(k), f"{part.inner:,}", f"{part.halo:,}", *shares, f"{edges:,}", cut)
+        cut = f"{(part.edges - part.inner_edges) / max(1, part.edges):.1%}"
+        shape.add_row(str(k), f"{part.inner:,}", f"{part.halo:,}", *shares, f"{part.edges:,}", cut)
         counts = (f"{q['splits'][name][k][0]:,}" for name in ("train", "val", "test"))
         sizes = (size_text(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
         load.add_row(str(k), *counts, *sizes)
-    return Group(head, "", shape, "", load, Text(_CAPTION, "dim italic"))
+    last = () if sent is None else ("", _messages(sent))
+    return Group(head, "", shape, "", load, Text(_CAPTION, "dim italic"), *last)
+
+
+def _legs(book: Book) -> str:
+    """Return how the rows of an exchange are shared by its legs, for cuts that have two."""
+    q = book.quality
+    if book.cut == "edge" or "gather_rows" not in q:
+        return ""
+    legs = f": {sum(q['scatter_rows']):,} scattered, {sum(q['gather_rows']):,} gathered"
+    return legs + (f"; replication factor {q['replication']:.2f}" if book.cut == "vertex" else "")
+
+
+def _messages(sent: Messages) -> RenderableType:
+    """Return a table of the rows that parts send within their host and to others."""
+    from rich.table import Table
+
+    hosts, parts = sent["hosts"], len(sent["inner_messages"])
+    table = Table(box=None, pad_edge=False, title=f"rows sent in one exchange, {hosts} host{'s' * (hosts != 1)}")
+    for title in ("host", "part", "inner", "outer"):
+        table.add_column(title, justify="right")
+    rows = list(zip(sent["inner_messages"], sent["outer_messages"], strict=True))
+    for k, (inner, outer) in enumerate(rows):
+        table.add_row(str(k * hosts // parts), str(k), f"{inner:,}", f"{outer:,}")
+    table.caption = f"{sent['outer_rows']:,} rows between hosts if the parts of a host act together"
+    table.add_row("", "most", *(f"{max(column):,}" for column in zip(*rows, strict=True)), style="bold")
+    return table

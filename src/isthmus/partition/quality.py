@@ -35,6 +35,15 @@ class Quality(Figures, total=False):
     gather_rows: list[int]
 
 
+class Messages(TypedDict):
+    """The rows that every part sends in one exchange, both legs: CDFGNN's table 3 prints their maxima."""
+
+    hosts: int
+    inner_messages: list[int]
+    outer_messages: list[int]
+    outer_rows: int
+
+
 @dataclass(frozen=True)
 class Legs:
     """The rows that part q sends to part k in one exchange of the forward pass, int64 [P, P], by leg."""

@@ -58,7 +58,8 @@ def partition(
     edge_part = None
     if isinstance(how, VertexOptions):
         edge_part = place_edges(graph, parts, chosen, how, lambda done, total: report("assign", done, total))
-        owner = fill_empty(masters(graph, parts, edge_part), parts, graph.degree)
+        host = how.host_of(parts) if how.weight else None  # with gamma 0 hosts are unknown
+        owner = fill_empty(masters(graph, parts, edge_part, host), parts, graph.degree)
     elif asked.cut == "cover" and chosen == "metis" and asked.objective is None:
         owner, how = assign_for_cover(graph, parts, how, lambda done, total: report("assign", done, total))
     else:

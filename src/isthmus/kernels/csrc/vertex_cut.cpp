@@ -94,12 +94,14 @@ ISTHMUS_API void mark_replicas(int64_t nodes, const int64_t* indptr, const int32
 
 // Chooses the owner of every node among its replicas: of those in several parts, in order, the part that sends the
 // fewest rows so far (an owner one to each mirror, a mirror one to its owner), then the one that owns the fewest nodes.
-// A node without edges goes to the part that owns the fewest.
+// With `host` [parts], only the parts of the host that has the most replicas of the node are looked at. A node without
+// edges goes to the part that owns the fewest.
 ISTHMUS_API void choose_masters(int64_t nodes, int64_t parts, int64_t width, const uint64_t* replicas,
-                                int32_t* owner) {
+                                const int32_t* host, int32_t* owner) {
   const Replicas here{const_cast<uint64_t*>(replicas), width};
   std::vector<int64_t> sent(parts, 0), owned(parts, 0);
   std::vector<int32_t> held;
+  std::vector<int32_t> on_host(parts, 0);
   for (const int64_t wanted : {1, 2, 0}) {  // replicas: one leaves no choice, 2 stands for several
     for (int64_t v = 0; v < nodes; ++v) {
       held.clear();
@@ -108,10 +110,14 @@ ISTHMUS_API void choose_masters(int64_t nodes, int64_t parts, int64_t width, con
       if (std::min<int64_t>(held.size(), 2) != wanted) continue;
       if (wanted == 0)
         for (int64_t p = 0; p < parts; ++p) held.push_back((int32_t)p);
-      int32_t best = held[0];
+      int32_t most = 0, best = -1;
+      if (host && wanted) {
+        std::fill(on_host.begin(), on_host.end(), 0);
+        for (const int32_t p : held) most = std::max(most, ++on_host[host[p]]);
+      }
       for (const int32_t p : held) {
-        const bool fewer = wanted && sent[p] != sent[best] ? sent[p] < sent[best] : owned[p] < owned[best];
-        if (fewer) best = p;
+        if (host && wanted && on_host[host[p]] < most) continue;
+        if (best < 0 || (wanted && sent[p] != sent[best] ? sent[p] < sent[best] : owned[p] < owned[best])) best = p;
       }
       owner[v] = best, ++owned[best];
       if (wanted == 2) {

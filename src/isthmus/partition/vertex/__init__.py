@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -66,16 +66,17 @@ def place_edges(graph: Graph, parts: int, method: str, options: VertexOptions, r
     return part
 
 
-def masters(graph: Graph, parts: int, part: np.ndarray) -> np.ndarray:
+def masters(graph: Graph, parts: int, part: np.ndarray, host: Sequence[int] | None = None) -> np.ndarray:
     """Return the owner of every node, int32 [N]: one of the parts that hold an edge of it.
 
     Owners are chosen such that all parts send about the same number of rows: of a node with r replicas its owner sends
-    r − 1, the others one each.
+    r − 1, the others one each. With the ``host`` of every part, the owner is on the host with the most replicas.
     """
     library = core()
     if library is None:
-        return twin.masters(graph, parts, part)
+        return twin.masters(graph, parts, part, host)
     sets, owner = replica_sets(graph.num_nodes, parts), np.empty(graph.num_nodes, np.int32)
     mark_replicas(graph, part, sets)
-    call(library.choose_masters, graph.num_nodes, parts, sets.shape[1], sets, owner)
+    hosts = None if host is None else np.array(host, np.int32)
+    call(library.choose_masters, graph.num_nodes, parts, sets.shape[1], sets, hosts, owner)
     return owner

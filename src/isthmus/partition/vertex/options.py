@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from isthmus.errors import InputError
 
+GAMMA = 0.1
+
 
 @dataclass(frozen=True)
 class VertexOptions:
@@ -34,6 +36,11 @@ class VertexOptions:
             raise InputError("gamma weighs replicas on other hosts: say how many there are (--hosts)")
         if self.tau is not None and not self.tau > 0:
             raise InputError(f"tau must be above 0, not {self.tau}: it is a multiple of the mean degree")
+
+    @property
+    def weight(self) -> float:
+        """The gamma in force: without hosts none, with several CDFGNN's 0.1 unless another was given."""
+        return self.gamma if self.gamma is not None else GAMMA * (self.hosts > 1)
 
     def host_of(self, parts: int) -> list[int]:
         """Return the host of every part."""

@@ -34,14 +34,13 @@ from isthmus.partition.vertex.options import VertexOptions
 
 ONE = 1 << 40  # scores are whole numbers, in which this stands for one
 CHUNK_EDGES = 1 << 24  # between two reports of progress
-GAMMA = 0.1
 Key = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def ebv(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.ndarray:
     """Place the edges by EBV; int16 [E], set for one direction of the edges of a symmetric graph."""
     host = np.array(options.host_of(parts), np.int32)
-    gamma = options.gamma if options.gamma is not None else GAMMA * (options.hosts > 1)
+    gamma = options.weight
     count, library = num_placed(graph), core()
     weights = round((1 - gamma) * ONE), round(gamma * ONE)
     costs = np.array([*weights, ONE * parts // max(1, count), ONE * parts // graph.num_nodes], np.int64)

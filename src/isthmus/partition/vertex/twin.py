@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def place_reverses(graph: Graph, part: np.ndarray) -> None:
     part[upper[order]] = part[graph.indices < rows]
 
 
-def masters(graph: Graph, parts: int, part: np.ndarray) -> np.ndarray:
+def masters(graph: Graph, parts: int, part: np.ndarray, host: Sequence[int] | None = None) -> np.ndarray:
     """Choose the owner of every node among the parts that hold an edge of it, int32 [N]."""
     sets = np.zeros((graph.num_nodes, -(-parts // 64)), np.uint64)
     mark_replicas(graph, part, sets)
@@ -143,7 +143,11 @@ def masters(graph: Graph, parts: int, part: np.ndarray) -> np.ndarray:
             if min(len(of_node), 2) != wanted:
                 continue
             load = sent if wanted else owned
-            best = min(of_node or range(parts), key=lambda p: (load[p], owned[p], p))
+            near = of_node or range(parts)
+            if host is not None and of_node:
+                count = Counter(host[p] for p in of_node)
+                near = [p for p in of_node if count[host[p]] == max(count.values())]
+            best = min(near, key=lambda p: (load[p], owned[p], p))
             owner[v] = best
             owned[best] += 1
             if wanted == 2:
