@@ -24,7 +24,7 @@ from recipes import read
 from isthmus import recipes
 from isthmus.comm import Processes, Transport, Where
 from isthmus.engine import TrainConfig
-from isthmus.engine.config import OPTIMIZERS
+from isthmus.engine.learning import OPTIMIZERS
 from isthmus.engine.prepare import Views
 from isthmus.engine.step import train_step
 from isthmus.graph import load

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import community_graph, cut, npz, tables
-from runs import trained
+from runs import predicted, trained
 
 from isthmus import cli, recipes
 from isthmus.engine import TrainConfig
@@ -154,3 +154,15 @@ def test_too_few_file_descriptors(refused, parts):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "`ulimit -n 65536`" in complaint
     assert "write the parts again" not in complaint
+
+
+@pytest.mark.parametrize("name", ["loss", "metric"])
+def test_a_run_folder_cannot_name_a_loss_or_metric(refused, tmp_path, name):
+    """Resuming refuses code that only the folder names; predicting has no use for it."""
+    book, run, _ = trained(community_graph(), 1, tmp_path, TrainConfig(steps=2, eval_every=1))
+    (tmp_path / "bait.py").write_text("raise SystemExit('imported')")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, name: "bait:fn"}))
+    assert f"to run that, add --{name} bait:fn" in refused("train", "--resume", str(run), "--steps", "4")
+    predicted(book, run, tmp_path / "nodes.npy", ("class",))
+    assert "bait" not in sys.modules

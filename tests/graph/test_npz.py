@@ -168,7 +168,6 @@ BAD = {
     "text x": ({"x": np.full((6, 2), "a")}, "unknown dtype <U1"),
     "pickled x": ({"x": np.array([{}] * 6, object)}, "x is a pickled array"),
     "short y": ({"y": np.zeros(5, int)}, r"y has shape \[5\] but x has 6 rows"),
-    "half label": ({"y": np.full(6, 0.5)}, "y of node 0 is 0.5"),
     "label below -1": ({"y": np.array([0, 0, -2, 0, 0, 0])}, "y of node 2 is -2"),
     "label too large": ({"num_classes": np.int64(2)}, "y of node 2 is 2 but there are 2 classes"),
     "label set of 2": ({"y": np.full((6, 3), 2)}, r"y\[0, 0\] is 2: multi-label y holds 0 and 1"),

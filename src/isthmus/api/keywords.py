@@ -60,7 +60,17 @@ class TrainOptions(TypedDict, total=False):
     weight_decay: float
     """L2 penalty."""
     optimizer: str
-    """adam, adamw or sgd."""
+    """adam, adamw, sgd,momentum=0.9 or any other of torch.optim."""
+    scheduler: str | None
+    """Of the learning rate: cosine, linear, step or plateau, as in cosine,warmup=10."""
+    clip: float
+    """Norm that gradients are clipped to; 0: never."""
+    accumulate: int
+    """Passes whose gradients are averaged in a step."""
+    ema: float
+    """Decay of an average of the weights, which is then evaluated and kept."""
+    loss: str | None
+    """cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn."""
     steps: int
     """Weight updates."""
     epochs: int | None
@@ -76,15 +86,21 @@ class TrainOptions(TypedDict, total=False):
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | None
-    """accuracy, micro-f1 or roc-auc."""
+    """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
     dtype: str
     """float32 or float64."""
     rows_dtype: str | None
     """bf16: read and send rows in bf16."""
+    cut: str | None
+    """Where edges live: edge, cover or vertex; default: the recipe's."""
     undirected: bool
     """Add the missing direction of every edge."""
     directed: bool
     """Keep one-directional edges as they are."""
+    multi_edges: str
+    """Weights of parallel edges: first, sum, mean or max."""
+    task: str | None
+    """classes or regression, if y could be either."""
     method: str | None
     """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     checkpoint_every: int
@@ -117,7 +133,7 @@ class PredictOptions(TypedDict, total=False):
     trust: bool
     """Import the model that the run folder names."""
     what: str | Sequence[str]
-    """class, score, scores or embedding: several by comma; default class,score."""
+    """class, score, scores, embedding or value: several by comma; default class,score."""
     nodes: str | os.PathLike[str] | None
     """Only these, in this order: original ids, one per line or .npy."""
     overwrite: bool
@@ -144,7 +160,7 @@ class WorkerOptions(TypedDict, total=False):
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | None
-    """accuracy, micro-f1 or roc-auc."""
+    """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
     dtype: str | None
     """float32 or float64."""
     rows_dtype: str | None
@@ -153,6 +169,10 @@ class WorkerOptions(TypedDict, total=False):
     """Add the missing direction of every edge."""
     directed: bool
     """Keep one-directional edges as they are."""
+    multi_edges: str
+    """Weights of parallel edges: first, sum, mean or max."""
+    task: str | None
+    """classes or regression, if y could be either."""
     method: str | None
     """How to cut: metis, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     seed: int

@@ -11,7 +11,7 @@ from torch import nn
 
 from isthmus.engine import PredictConfig, TrainConfig
 from isthmus.errors import InputError
-from isthmus.graph.load import LoadOptions
+from isthmus.graph.options import LoadOptions
 from isthmus.launch.job import Job
 from isthmus.launch.start import Start
 from isthmus.nn import ModelConfig

@@ -51,6 +51,11 @@ def with_options_of_run(source: Any, given: Mapping[str, Any]) -> tuple[Any, dic
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged ({error!r}): copy the run folder again") from error
     code = [] if named or model in MODELS else [f"--model {model}"]
+    code += [
+        f"--{name} {options[name]}"
+        for name in ("loss", "metric")
+        if name not in given and ":" in str(options.get(name))
+    ]
     code += [one for one in code_named_by(begun["recipe"], begun["options"]) if one not in typed]
     if code:  # a folder may come from anybody: code that only it names is not run
         raise InputError(f"{folder} was trained with code of its own: to run that, add {' '.join(code)}")

@@ -9,6 +9,8 @@ from typing import Any
 
 from isthmus.errors import InputError
 from isthmus.graph.load import FORMS
+from isthmus.graph.options import LoadOptions
+from isthmus.options import options_of
 from isthmus.partition import METHODS, Book, is_parts_folder, partition_source
 from isthmus.partition.book import MAKE
 from isthmus.partition.vertex import VERTEX_METHODS
@@ -28,13 +30,14 @@ def name_of(source: Any) -> str:
 def cutter(source: Any, own: Mapping[str, Any], asked: Mapping[str, Any], **how: Any) -> Cut:
     """Return a function that cuts the source as it was asked for, else in the ``own`` way of the recipe or command.
 
-    ``asked`` are options: method, undirected, directed and, where there is one, cut. To cut parts again is refused.
+    ``asked`` are options: method, those of reading a graph and, where there is one, cut. To cut parts again is refused.
     """
-    name = name_of(source)
-    if (asked["method"] or asked["undirected"] or asked["directed"]) and is_parts_folder(name):
-        raise InputError(f"{name} is already cut: give --method, --undirected and --directed to `isthmus partition`")
-    way = _way(own, asked["method"], asked.get("cut"))
-    way |= {name: asked[name] for name in ("undirected", "directed")}
+    name, reading = name_of(source), {one.name: asked[one.name] for one in options_of(LoadOptions)}
+    given = ["--method"] if asked["method"] else []
+    given += [one.flag for one in options_of(LoadOptions) if reading[one.name] != one.default]
+    if given and is_parts_folder(name):
+        raise InputError(f"{name} is already cut: give {' and '.join(given)} to `isthmus partition`")
+    way = {**_way(own, asked["method"], asked.get("cut")), **reading}
 
     def cut(folder: Path, parts: int) -> None:
         if isinstance(source, str | os.PathLike) and ":" not in name and not Path(name).exists():

@@ -19,17 +19,18 @@ from isthmus.comm import Transport, Where
 from isthmus.console import note
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
-from isthmus.engine.checkpoint import Progress
 from isthmus.engine.drift import OFTEN, check_alike
 from isthmus.engine.notes import ignored_weights, shared_norms
 from isthmus.engine.prepare import Views
+from isthmus.engine.progress import Progress
 from isthmus.engine.record import over_workers
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.nn import distribute
 from isthmus.options import shows
-from isthmus.tasks.node_classes import check_metric, default_metric
+from isthmus.tasks.metrics import check_metric, default_metric
+from isthmus.tasks.task import Task
 from isthmus.wording import methods_speak_python
 
 T = TypeVar("T")
@@ -94,8 +95,8 @@ class Worker:
         self.num_features, self.num_classes = self.book.features, self.book.classes
         try:
             check_agreement(self.transport, self.config, self.book)
-            self._metric = self.config.metric or default_metric(self.book.multilabel)
-            check_metric(self._metric, self.book.multilabel, self.book.classes)
+            self._metric = self.config.metric or default_metric(Task.of(self.book))
+            check_metric(self._metric, Task.of(self.book))
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:
             self.close()

@@ -11,9 +11,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from isthmus.device import on_host
 from isthmus.engine.config import changes
+from isthmus.engine.progress import Progress
 from isthmus.errors import InputError
 from isthmus.files import is_plain_name, read_as, read_json, sha256
 from isthmus.files.atomic import publish, writing
@@ -31,16 +32,17 @@ _SHARED = "if workers run on several machines, --out must be a folder that they 
 NEEDED = {"model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"}
 KEEP = 2  # newest checkpoints that are kept, besides step 0
 _SUMS = "checksums.json"
+_AVERAGES = "averages"
+_OTHER_SHAPES = ("row_var", "col_var")  # of Adafactor
 
 
-@dataclass
-class Progress:
-    """The progress of a run: steps done, best scores so far."""
+class Stateful(Protocol):
+    """An optimizer, or what surrounds one (`engine.learning`)."""
 
-    step: int = 0
-    best_step: int = 0
-    best: dict[str, float] = field(default_factory=dict)  # scores at the best validation score
-    waited: int = 0  # evaluations since then
+    @property
+    def param_groups(self) -> Any: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def save(
     run: Path,
     progress: Progress,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Stateful,
     best: dict[str, Tensor],
     identity: dict[str, Any],
     workers: int,
@@ -118,7 +120,7 @@ def damage(folder: Path) -> str:
 
 
 def restore(
-    run: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
+    run: Path, step: int, model: nn.Module, optimizer: Stateful, identity: dict[str, Any]
 ) -> tuple[Progress, dict[str, Tensor], int]:
     """Load a checkpoint into model and optimizer; return its progress, best weights and number of workers."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
@@ -214,22 +216,27 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """Return an optimizer's tensors by "parameter/name", and its parameter groups, which are plain json."""
     entries = [(f"{k}/{name}", v) for k, values in state["state"].items() for name, v in values.items()]
+    entries += [(f"{_AVERAGES}/{name}", one) for name, one in state.get("averages", {}).items()]
     return {key: torch.as_tensor(v) for key, v in entries if v is not None}, state["param_groups"]
 
 
-def _unflatten(
-    tensors: dict[str, Tensor], groups: list[dict[str, Any]], optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
+def _unflatten(tensors: dict[str, Tensor], groups: list[dict[str, Any]], optimizer: Stateful) -> dict[str, Any]:
     """Reverse `_flatten`, and check that the state fits this optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     pairs = zip(groups, optimizer.state_dict()["param_groups"], strict=True)
     state: dict[int, dict[str, Tensor]] = {}
+    averages: dict[str, Tensor] = {}
     for key, tensor in tensors.items():
         number, name = key.split("/", 1)
-        if tensor.ndim and tensor.shape != parameters[int(number)].shape:
+        if number == _AVERAGES:
+            averages[name] = tensor
+            continue
+        of_weights = tensor.ndim and name not in _OTHER_SHAPES
+        if of_weights and tensor.shape != parameters[int(number)].shape:
             raise ValueError(f"{key} has another shape")
         state.setdefault(int(number), {})[name] = tensor
-    return {"state": state, "param_groups": [_like(group, own) for group, own in pairs]}
+    kept = {"averages": averages} if averages else {}
+    return {"state": state, "param_groups": [_like(group, own) for group, own in pairs], **kept}
 
 
 def _like(group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

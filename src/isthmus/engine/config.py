@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from isthmus.engine.learning import check_learning
 from isthmus.errors import InputError
 from isthmus.minibatch import STRUCTURES, WAYS
 from isthmus.nn import ModelConfig
 from isthmus.options import check_options, option
-from isthmus.tasks.node_classes import METRICS
+from isthmus.tasks import losses, metrics
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROWS_DTYPES = {"bf16": torch.bfloat16}
 CUTS = ("edge", "cover", "vertex")
@@ -46,7 +46,31 @@ class TrainConfig:
     """The error is ‖held − fresh‖ / ‖fresh‖ of stale or coded rows (PipeGCN fig. 5)."""
     lr: float = option(0.01, "Learning rate.", "Learning", "train compare")
     weight_decay: float = option(0.0, "L2 penalty.", "Learning", "train compare")
-    optimizer: str = option("adam", "{choices}.", "Learning", "train compare plan", choices=OPTIMIZERS)
+    optimizer: str = option(
+        "adam", "adam, adamw, sgd,momentum=0.9 or any other of torch.optim.", "Learning", "train compare plan"
+    )
+    scheduler: str | None = option(
+        None,
+        "Of the learning rate: cosine, linear, step or plateau, as in cosine,warmup=10.",
+        "Learning",
+        "train compare",
+    )
+    """Options follow by comma; every scheduler takes ``warmup``, steps in which the rate rises to --lr."""
+    clip: float = option(0.0, "Norm that gradients are clipped to; 0: never.", "Learning", "train compare", least=0)
+    accumulate: int = option(1, "Passes whose gradients are averaged in a step.", "Learning", "train compare", least=1)
+    """Each pass has its own dropout, and its own graph where the recipe draws one."""
+    ema: float = option(
+        0.0,
+        "Decay of an average of the weights, which is then evaluated and kept.",
+        "Learning",
+        "train compare",
+        least=0,
+        below=1,
+    )
+    loss: str | None = option(
+        None, "cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn.", "Learning", "train compare"
+    )
+    """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels."""
     steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
     epochs: int | None = option(None, "Passes over the training nodes, in place of steps.", "Learning", _MOST, least=1)
     """A step of full-graph training is one."""
@@ -67,8 +91,11 @@ class TrainConfig:
     """``standard`` gives each column mean 0 and deviation 1."""
     inductive: bool = option(False, "Train on the training nodes' graph only.", "Learning", "train compare plan Worker")
     """Validation sees training and validation nodes, the test all."""
-    metric: str | None = option(None, "{choices}.", "Learning", "train compare Worker", choices=METRICS)
-    """None: accuracy, or micro-f1 for multi-label graphs."""
+    metric: str | None = option(
+        None, "accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn.", "Learning", "train compare Worker"
+    )
+    """None: accuracy; micro-f1 for several labels per node; r2 for regression. Also micro-f1, balanced-accuracy, mse,
+    rmse, mae."""
     dtype: str = option("float32", "{choices}.", "Learning", "train compare plan verify Worker", choices=DTYPES)
     rows_dtype: str | None = option(
         None, "bf16: read and send rows in bf16.", "Learning", "train compare plan Worker", choices=ROWS_DTYPES
@@ -104,6 +131,10 @@ class TrainConfig:
             object.__setattr__(self, "fanout", ",".join(map(str, self.fanout)))
         if self.fanout is not None and not re.fullmatch(r"(-1|[0-9]{1,9})(,(-1|[0-9]{1,9}))*", self.fanout):
             raise InputError(f"fanout is one number per layer, at least 0 or -1 (all), as 15,10,5: not {self.fanout!r}")
+        check_learning(self.optimizer, self.scheduler)
+        losses.check_loss(self.loss)
+        if self.metric is not None:
+            metrics.check_metric(self.metric)
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise InputError("lr must be above 0 and weight-decay at least 0, and both finite")
         if self.rows_dtype and self.dtype != "float32":

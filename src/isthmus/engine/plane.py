@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from isthmus.engine.config import BATCH_SIZE, TrainConfig
+from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.step import sum_gradients, train_step
 from isthmus.engine.stop import Stop
@@ -16,13 +17,12 @@ from isthmus.local import Policy
 from isthmus.minibatch import STRUCTURES, WAYS, Batch, BatchConfig, BatchPolicy, NodeData, Prefetcher, batch_maker
 from isthmus.nn import norms_of
 from isthmus.partition import Book
-from isthmus.tasks.node_classes import loss_sum
 
 
 class Plane(Protocol):
     """What a run does at every step. Evaluation is the same in both planes: exact, layer by layer on the parts."""
 
-    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+    def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         """Update the weights once; return the loss, which is the same on every worker."""
 
     def close(self, wait: bool) -> None:
@@ -35,6 +35,8 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         return FullGraph(views.train, book.train[config.split])
     if not book.train[config.split]:
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
+    if config.accumulate > 1:
+        raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
     normalises = any(True for _ in norms_of(model))
     asked = BatchConfig(
         size=config.batch_size or BATCH_SIZE,
@@ -51,7 +53,7 @@ class FullGraph:
     def __init__(self, view: View, labelled: int):
         self.view, self.labelled = view, labelled
 
-    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+    def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         return train_step(model, optimizer, self.view, self.labelled, step, probe, stop)
 
     def close(self, wait: bool) -> None:
@@ -61,7 +63,7 @@ class FullGraph:
 class MiniBatches:
     """Every step computes the loss of some seed nodes on neighbours drawn for them.
 
-    Loss = sum over this worker's seed nodes / the number of the step's seed nodes on *all* workers; gradients are
+    Every worker has its share of the loss of the step's seed nodes on *all* workers (`tasks.losses`); gradients are
     summed, so the update is that of one process. A worker without seed nodes takes part with no rows.
     """
 
@@ -72,13 +74,13 @@ class MiniBatches:
         self.view = view
         self.prefetcher = Prefetcher(make.make, policy.ahead, config.steps, transport)
 
-    def step(self, model: nn.Module, optimizer: Optimizer, step: int, probe: bool, stop: Stop) -> float:
+    def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         batch, run = self.prefetcher.take(step), self.view.graph.runtime
         model.train()
         optimizer.zero_grad(set_to_none=True)
         run.begin(step, layers=batch.layers)
         logits = self._checked(model(self.view.graph, batch.x), batch)
-        loss = loss_sum(logits, batch.y) / batch.seeds
+        loss = self.view.loss.share(logits, batch.y, run.transport, step, batch.seeds)
         run.backward(loss)
         total = sum_gradients(model, loss.detach(), step, run, stop)
         optimizer.step()

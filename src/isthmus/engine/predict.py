@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from isthmus.local import Policy
 from isthmus.nn import Model, distribute
 from isthmus.options import option
 from isthmus.partition import Book, shares
+from isthmus.tasks.task import Task
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
 _WRITERS: dict[str, type[Arrays | Table | CsvTable]] = {".npy": Arrays, ".parquet": Table, ".csv": CsvTable}
@@ -108,7 +109,17 @@ class PredictConfig:
         return Path(self.out).suffix in TABLES
 
     def targets(self, book: Book) -> list[Path]:
-        return targets(Path(self.out), self.what, ids=book.has_ids)
+        return targets(Path(self.out), self.columns(book), ids=book.has_ids)
+
+    def columns(self, book: Book) -> tuple[str, ...]:
+        """Return what is predicted: by default class and score, of a regression the value."""
+        usual = self.what == ("class", "score")
+        what = ("value",) if book.regression and usual else self.what
+        unsuited = [name for name in what if name != "embedding" and (name == "value") != book.regression]
+        if unsuited:
+            has = "values, not classes: --what takes value, embedding" if book.regression else "classes, not values"
+            raise InputError(f"cannot predict {unsuited[0]}: {book.name} has {has}")
+        return what
 
 
 def check_files(asked: PredictConfig, book: Book) -> np.ndarray | None:
@@ -138,17 +149,19 @@ def predict(
     begun = time.perf_counter()
     trained = SavedRun.read(asked.run)
     trained.check(book)
+    what = asked.columns(book)
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
     net = distribute(trained.model(book, model, asked.model, asked.trust))
     check_weights(transport, net)
     net.to(transport.device)
-    last = _last_conv(net, asked) if "embedding" in asked.what else None
+    last = _last_conv(net, asked) if "embedding" in what else None
     dense = not isinstance(net, Model)
-    view = Views.of(book, trained.config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
+    config = replace(trained.config, loss=None, metric=None)  # a run folder may name code that nobody asked for
+    view = Views.of(book, config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
     own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
     logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(net, view, trained.best_step, last))
-    chosen = columns(asked.what, book.classes, book.multilabel, embeddings.shape[1], one_score=asked.table)
+    chosen = columns(what, Task.of(book), embeddings.shape[1], one_score=asked.table)
     names = torch.empty(len(logits), 0)
     if book.has_ids:
         ids = np.concatenate([book.ids(k) for k in parts])
@@ -162,7 +175,7 @@ def predict(
         "workers": transport.size,
         "step": trained.best_step,
         "rows": rows,
-        "what": list(asked.what),
+        "what": list(what),
         "files": [str(path) for path in asked.targets(book)],
         "seconds": round(time.perf_counter() - begun, 6),
         "memory_peak_bytes": round(memory),

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from isthmus.errors import InputError
 from isthmus.files.array_file import ArrayFile
+from isthmus.tasks.task import LABELS, VALUES, Task
 
 BLOCK_BYTES = 32 << 20  # bytes of rows that are gathered and written at a time
-WHAT = ("class", "score", "scores", "embedding")
+WHAT = ("class", "score", "scores", "embedding", "value")
 TABLES = (".parquet", ".csv")  # one file for all columns
 SUFFIXES = (".npy", *TABLES)
 
@@ -71,14 +72,19 @@ class Column:
         return whole.numpy() if self.written is None else whole.numpy().view(self.written)[:, 0]
 
 
-def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, one_score: bool) -> list[Column]:
+def columns(what: Sequence[str], task: Task, hidden: int, one_score: bool) -> list[Column]:
     """Return the columns asked for.
 
     ``class``: the likeliest class, or 0 and 1 for each of several labels. ``scores``: the probability of every class.
     ``score``: the same, or with `one_score` and one label per node only that of the likeliest class. ``embedding``: the
-    input of the last convolution.
+    input of the last convolution. ``value``: the output for every target of a regression.
     """
-    real = torch.float32
+    real, classes, multilabel = torch.float32, task.width, task.kind == LABELS
+    embedding = Column("embedding", real, hidden, lambda known: known.embeddings)
+    if task.kind == VALUES:
+        one = None if classes == 1 else classes
+        value = Column("value", real, one, lambda known: known.logits[:, 0] if one is None else known.logits)
+        return [column for name in what for column in (value, embedding) if column.name == name]
     chances = torch.sigmoid if multilabel else (lambda logits: logits.softmax(1))
     scores = Column("scores", real, classes, lambda known: chances(known.logits))
     if multilabel:
@@ -89,7 +95,7 @@ def columns(what: Sequence[str], classes: int, multilabel: bool, hidden: int, on
         score = Column("score", real, None, lambda known: chances(known.logits).amax(1))
     else:
         score = Column("score", real, classes, scores.make)
-    all_of_them = (said, score, scores, Column("embedding", real, hidden, lambda known: known.embeddings))
+    all_of_them = (said, score, scores, embedding)
     return [column for name in what for column in all_of_them if column.name == name]
 
 

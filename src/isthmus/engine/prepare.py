@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from isthmus.comm import Transport, Where
-from isthmus.engine.config import DTYPES, OPTIMIZERS, ROWS_DTYPES, TrainConfig
+from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
+from isthmus.engine.learning import Learner
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, SparseMatrix
@@ -21,6 +21,8 @@ from isthmus.nn import Model, distribute
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
 from isthmus.shard.load import as_tensor
+from isthmus.tasks.losses import Loss, build_loss
+from isthmus.tasks.task import Task
 
 SPLITS = ("train", "val", "test")
 
@@ -62,12 +64,15 @@ class Data:
 
 @dataclass(frozen=True)
 class View:
-    """A graph, the data of its nodes, their number of classes, and the splits that are scored on it."""
+    """A graph, the data of its nodes, their number of classes, the splits that are scored on it, and the loss."""
 
     graph: LocalGraph
     data: Data
     classes: int
     scores: tuple[str, ...]
+    loss: Loss
+    passes: int = 1
+    """The number of forward and backward passes in a step, each with draws of its own."""
 
 
 @dataclass(frozen=True)
@@ -96,38 +101,38 @@ class Views:
             data = Data(data.x.dense(), data.y, data.masks)
         if graph.runtime.whole.replicated:
             data = data.with_mirrors(graph)
+        train, task = data.masks["train"], Task.of(book)
+        loss = build_loss(config.loss, task, data.y[train], transport)
+
+        def view(of: LocalGraph, rows: Data, scores: tuple[str, ...]) -> View:
+            if not isinstance(rows.x, torch.Tensor) and not of.runtime.keeps_sparse:
+                rows = Data(rows.x.dense(), rows.y, rows.masks)
+            of.runtime.fix(rows.x)
+            return View(of, rows, book.classes, scores, loss, config.accumulate)
+
         if not config.inductive:
-            whole = _view(graph, data, book.classes, ("train", "val", "test"))
+            whole = view(graph, data, ("train", "val", "test"))
             share = book.train[config.split] / book.nodes
             if share <= FEW:
-                graph.runtime.needs_only(data.masks["train"].nonzero().flatten(), share)
+                graph.runtime.needs_only(train.nonzero().flatten(), share)
             return Views(whole, (whole,))
-        seen = data.masks["train"]
-        train = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("train",))
-        seen = seen | data.masks["val"]
-        val = _view(induced_graph(graph, seen), data.take(seen), book.classes, ("val",))
-        return Views(train, (train, val, _view(graph, data, book.classes, ("test",))))
-
-
-def _view(graph: LocalGraph, data: Data, classes: int, scores: tuple[str, ...]) -> View:
-    if not isinstance(data.x, torch.Tensor) and not graph.runtime.keeps_sparse:
-        data = Data(data.x.dense(), data.y, data.masks)
-    graph.runtime.fix(data.x)
-    return View(graph, data, classes, scores)
+        seen = view(induced_graph(graph, train), data.take(train), ("train",))
+        known = train | data.masks["val"]
+        val = view(induced_graph(graph, known), data.take(known), ("val",))
+        return Views(seen, (seen, val, view(graph, data, ("test",))))
 
 
 def prepare(
     book: Book, config: TrainConfig, policy: Policy, transport: Transport, model: nn.Module | None = None
-) -> tuple[Views, nn.Module, Optimizer]:
-    """Build views, model and optimizer; all workers call it together. ``model`` replaces the one of the config."""
+) -> tuple[Views, nn.Module, Learner]:
+    """Build views, model and its learner; all workers call it together. ``model`` replaces the one of the config."""
     if model is None:
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     distribute(model)
     model.to(transport.device)
     # A user's own model may not support sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    return views, model, optimizer
+    return views, model, Learner(config, model)
 
 
 def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype, here: Callable[[np.ndarray], Tensor]) -> Rows:

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
+from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Runtime
-from isthmus.tasks.node_classes import hits_sum, loss_sum, score
+from isthmus.tasks.metrics import hits_sum, score
 
 Call = Callable[[LocalGraph, Any], Tensor]
 
 
 def train_step(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Learner,
     view: View,
     labelled: int,
     step: int,
@@ -29,20 +30,25 @@ def train_step(
 ) -> float:
     """Update the weights once; return the loss, which is the same on every worker.
 
-    Loss = sum over this worker's training rows / `labelled`, the number of training rows of *all* workers; gradients
-    are summed over workers, so the update is that of one process with the whole graph. With ``probe``, the rows that
-    the recipe delivers are compared with fresh ones. The workers also agree on ``stop`` in this step.
+    Every worker has its share of the loss (`tasks.losses`), and gradients are summed over workers, so the update is
+    that of one process with the whole graph; ``labelled`` is the number of training rows of *all* workers. With
+    ``probe``, the rows that the recipe delivers are compared with fresh ones. The workers also agree on ``stop``.
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    run = view.graph.runtime
-    run.begin(step, probe=probe, declared=True)
-    logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
-    rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
-    loss = loss_sum(rows, y) / labelled
-    run.backward(loss)
-    told = {"train": float(hits_sum(rows.detach(), y)) / labelled} if run.policy.observes else {}
-    total = sum_gradients(model, loss.detach(), step, run, stop or Stop(), told)
+    run, losses, told = view.graph.runtime, list[Tensor](), dict[str, float]()
+    for pass_ in range(step * view.passes, (step + 1) * view.passes):
+        run.begin(pass_, probe=probe and not losses, declared=True)
+        logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
+        rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
+        losses.append(view.loss.share(rows, y, run.transport, pass_) / view.passes)
+        run.backward(losses[-1])
+        if len(losses) < view.passes:  # the last pass does this with the gradients
+            run.schedule.ask(pass_)
+            run.transport.release()
+    if run.policy.observes:
+        told = {"train": float(hits_sum(rows.detach(), y)) / labelled}
+    total = sum_gradients(model, torch.stack(losses).detach().sum(), pass_, run, stop or Stop(), told)
     optimizer.step()
     return total
 

@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.engine.config import TrainConfig
+
 
 @dataclass
 class Stop:
@@ -28,7 +30,8 @@ class Stop:
         return 128 + (self.signal or signal.SIGTERM)
 
 
-def command_to_go_on(run: str | Path, model: str) -> str:
-    """Return the command that resumes a run; a user's own model has to be named again, all else is in the folder."""
-    named = ["--model", model] if ":" in model else []
+def command_to_go_on(run: str | Path, config: TrainConfig) -> str:
+    """Return the command that resumes a run; a user's own code has to be named again, all else is in the folder."""
+    own = {"model": config.model.model, "loss": config.loss, "metric": config.metric}
+    named = [word for name, value in own.items() if value and ":" in value for word in (f"--{name}", value)]
     return shlex.join(["isthmus", "train", "--resume", str(run), *named])

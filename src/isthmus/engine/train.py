@@ -12,17 +12,17 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 import isthmus
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
-from isthmus.engine.checkpoint import Progress
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.learning import Learner
 from isthmus.engine.notes import ignored_weights, shared_norms
 from isthmus.engine.plane import Plane, plane_of
 from isthmus.engine.prepare import Views, prepare
+from isthmus.engine.progress import Progress
 from isthmus.engine.record import (
     KINDS,
     Record,
@@ -41,8 +41,11 @@ from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
 from isthmus.partition import Book
-from isthmus.tasks.node_classes import check_metric, default_metric
+from isthmus.tasks.losses import check_loss
+from isthmus.tasks.metrics import check_metric, default_metric, is_better
+from isthmus.tasks.task import Task
 
+ADDED = ("scheduler", "clip", "accumulate", "ema", "loss")  # options that the first runs did not have
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
@@ -83,9 +86,10 @@ def train(
     ``policy`` is what a recipe makes of its options (None: exact training). ``model`` replaces the one that the config
     describes; ``out`` is the run folder (None writes nothing).
     """
-    metric = config.metric or default_metric(book.multilabel)
-    check_metric(metric, book.multilabel, book.classes)
-    policy = policy or Policy()
+    task, policy = Task.of(book), policy or Policy()
+    metric = config.metric or default_metric(task)
+    check_metric(metric, task)
+    check_loss(config.loss, task)
     config = config.settled(book.train, policy.batches is not None)
     views, model, optimizer = prepare(book, config, policy, transport, model)
     check_weights(transport, model)
@@ -110,7 +114,7 @@ class _TrainingRun:
     transport: Transport
     views: Views
     model: nn.Module
-    optimizer: Optimizer
+    optimizer: Learner
     metric: str
     out: Path | None
     hooks: Hooks
@@ -132,6 +136,9 @@ class _TrainingRun:
         """The options that must not change when a run is resumed; steps may, to extend a run, and so may the cut."""
         may_change = ("steps", "epochs", "patience", "cut")
         asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
+        for name in ADDED:  # runs of earlier versions go on
+            if asked[name] == getattr(TrainConfig, name):
+                del asked[name]
         return {"graph": self.book.name, "parts": self.book.fingerprint, **asked}
 
     def begin(self, resume: bool) -> None:
@@ -206,6 +213,7 @@ class _TrainingRun:
             self.transport.ledger.take()
             begun = time.perf_counter()
             probe = bool(config.probe_every) and progress.step % config.probe_every == 0
+            self.optimizer.begin(progress)
             loss = self.plane.step(self.model, self.optimizer, progress.step, probe, self.stop)
             ledger = self.transport.ledger.take()
             seconds = self.clock.step(begun, ledger)
@@ -242,22 +250,26 @@ class _TrainingRun:
 
     @property
     def going_on(self) -> str:
-        return command_to_go_on(str(self.out), self.config.model.model)
+        return command_to_go_on(str(self.out), self.config)
 
     @property
     def out_of_patience(self) -> bool:
         return bool(self.config.patience) and self.progress.waited >= self.config.patience
 
     def evaluate(self) -> dict[str, float]:
-        with self.clock.evaluation():
-            scores = evaluate(self.model, self.views, self.metric, self.progress.step, self.transport)
-        best = self.progress.best
-        unjudged = scores["val"] != scores["val"]  # no validation node: keep the latest weights
-        if not best or unjudged or scores["val"] > best["val"]:
-            self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
-            self.best = _copy(self.model)
-        else:
+        passes = self.progress.step * self.config.accumulate
+        with self.optimizer.averaged():
+            with self.clock.evaluation():
+                scores = evaluate(self.model, self.views, self.metric, passes, self.transport)
+            best = self.progress.best
+            unjudged = scores["val"] != scores["val"]  # no validation node: keep the latest weights
+            better = not best or unjudged or is_better(self.metric, scores["val"], best["val"])
+            if better:
+                self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
+                self.best = _copy(self.model)
+        if not better:
             self.progress.waited += 1
+        self.optimizer.judged(self.progress, better)
         return scores
 
     @property

@@ -82,6 +82,29 @@ def _not_finite(row: int, column: int, value: float) -> str:
     return f"x has {value} in row {row}, column {column}: replace NaN and Inf, e.g. by the mean of the column"
 
 
+def is_regression(y: np.ndarray, asked: str | None) -> bool:
+    """Return whether y are values to predict: as asked for or, if nothing is, if a value is no whole number."""
+    if asked is not None or y.dtype.kind != "f":
+        return asked == "regression"
+    return any(bool(np.any(block != np.rint(block), where=np.isfinite(block))) for block in _blocks(y))
+
+
+def values(y: np.ndarray, n: int) -> np.ndarray:
+    """Return the targets of a regression, float [N, T]; a node with a NaN is unlabelled."""
+    if y.ndim not in (1, 2) or len(y) != n or not y.size:
+        raise InputError(f"y has shape {list(y.shape)} but x has {n:,} rows: give [{n}], or [{n}, T] for T targets")
+    y = _floats(y, "y").reshape(n, -1)
+    infinite = np.argwhere(np.isinf(y))
+    if len(infinite):
+        raise InputError(f"y of node {infinite[0][0]} is infinite: give NaN for unlabelled")
+    return np.where(np.isnan(y).any(axis=1, keepdims=True), np.nan, y)
+
+
+def _blocks(y: np.ndarray) -> Iterator[np.ndarray]:
+    for a in range(0, len(y), ROWS):
+        yield y[a : a + ROWS]
+
+
 def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, int]:
     """Return the labels as int64 [N] (−1 = none) or uint8 [N, C], and the number of classes."""
     if y.ndim == 2 and y.shape[1] == 1:
@@ -102,7 +125,10 @@ def labels(y: np.ndarray, n: int, num_classes: int | None) -> tuple[np.ndarray, 
     broken = np.flatnonzero((np.abs(y) >= 2**31) | (y != np.rint(y))) if y.dtype.kind in "fu" else np.empty(0, int)
     if len(broken):
         node = broken[0]
-        raise InputError(f"y of node {node} is {y[node]}, not a class number: give integers, −1 for unlabelled")
+        raise InputError(
+            f"y of node {node} is {y[node]}, not a class number: give integers, −1 for unlabelled, or --task "
+            "regression if it is a value"
+        )
     y = y.astype(np.int64, copy=False)
     found = int(y.max()) + 1
     if y.min() < -1:
@@ -170,9 +196,10 @@ def masks(
     empty = np.flatnonzero(~found[0].any(axis=0))
     if len(empty):
         raise InputError(f"{names[0]} has no training node{_split(empty[0], widths)}: mark at least one")
-    if y.ndim == 1:
+    if y.ndim == 1 or y.dtype.kind == "f":
+        unlabelled = y < 0 if y.ndim == 1 else np.isnan(y[:, 0])
         for name, mask in zip(names, found, strict=True):
-            blank = np.flatnonzero(mask.any(axis=1) & (y < 0))
+            blank = np.flatnonzero(mask.any(axis=1) & unlabelled)
             if len(blank):
                 where = f"{len(blank):,} nodes without a label (first: node {blank[0]})"
                 raise InputError(f"{name} has {where}: label them or take them out")

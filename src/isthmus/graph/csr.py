@@ -24,6 +24,7 @@ class Csr:
     duplicates: int  # merged
     symmetric: bool
     parallel: tuple[np.ndarray, np.ndarray] | None = None  # positions of equal edges, and of the merged ones after them
+    runs: tuple[np.ndarray, np.ndarray] | None = None  # positions of all edges, sorted, and where runs of equals begin
 
 
 def pack(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
@@ -50,14 +51,22 @@ def targets(keys: np.ndarray) -> np.ndarray:
     return keys.view(np.int32)[1 if sys.byteorder == "little" else 0 :: 2]
 
 
-def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr:
-    """Sort the packed ``keys`` in place (they are used up) and return the CSR form of their distinct edges."""
-    order = parallel = None
+def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False, keep_all: bool = False) -> Csr:
+    """Sort the packed ``keys`` in place (they are used up) and return the CSR form of their distinct edges.
+
+    ``keep_order``: also the positions of the edges in the input; ``keep_all``: and of those that were merged.
+    """
+    order = parallel = runs = None
     if keep_order:  # stable, so that the first of several equal edges is the one that stays
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         again = np.flatnonzero((keys[1:] == keys[:-1]) & (sources(keys) != targets(keys))[1:]) + 1
         parallel = order[again - 1], order[again]
+        if keep_all:
+            proper = sources(keys) != targets(keys)
+            kinds = keys[proper]
+            begins = np.flatnonzero(np.append(True, kinds[1:] != kinds[:-1])) if len(kinds) else np.empty(0, np.int64)
+            runs = order[proper], begins
     else:
         keys.sort()
     total = len(keys)
@@ -72,7 +81,7 @@ def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False) -> Csr
         indptr[first + 1 : first + 1 + len(count)] += count
     np.cumsum(indptr, out=indptr)
     symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
-    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric, parallel)
+    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric, parallel, runs)
 
 
 def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:

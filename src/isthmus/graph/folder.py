@@ -42,6 +42,7 @@ class About:
     arrays: tuple[str, ...]
     sums: dict[str, str] = field(default_factory=dict)
     """The sha256 of every array; empty in older folders."""
+    regression: bool = False
 
 
 def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
@@ -61,6 +62,7 @@ def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
     about = {
         "format": FORMAT, "version": VERSION, "name": graph.name, "nodes": graph.num_nodes, "edges": graph.num_edges,
         "features": graph.num_features, "num_classes": graph.num_classes, "multilabel": graph.multilabel,
+        "regression": graph.regression,
         "splits": graph.num_splits, "symmetric": graph.symmetric, "checked": True, "notes": list(graph.notes),
         "arrays": sorted(name for name, array in arrays.items() if array is not None),
     }  # fmt: skip
@@ -111,6 +113,7 @@ def _forms(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
     """Check types and shapes."""
     n, e = about.nodes, about.edges
     y = ("u1", (n, about.num_classes)) if about.multilabel else ("i8", (n,))
+    y = ("f2 f4 f8", (n, about.num_classes)) if about.regression else y
     expected: dict[str, tuple[str, tuple[int, ...]]] = {"indptr": ("i8", (n + 1,)), "indices": ("i4 i8", (e,)), "y": y}
     expected |= dict.fromkeys(MASKS, ("b1", (n, about.splits)))
     if "x" in arrays:
@@ -139,12 +142,14 @@ def _ranges(about: About, arrays: dict[str, np.ndarray]) -> Complaint:
         if name in arrays and not ascends(arrays[name], end):
             return name, f"does not ascend from 0 to {end:,}"
     limits = {"indices": (about.nodes, 0), "x_indices": (about.features, 0)}
-    limits["y"] = (2, 0) if about.multilabel else (about.num_classes, -1)
+    if not about.regression:
+        limits["y"] = (2, 0) if about.multilabel else (about.num_classes, -1)
+    unlabelled = np.isnan(arrays["y"][:, 0]) if about.regression else arrays["y"] < 0
     for name, (limit, least) in limits.items():
         if name in arrays and (place := outlier(arrays[name], limit, least)) is not None:
             return name, f"has {arrays[name].reshape(-1)[place]} in place {place:,}, out of {least} to {limit - 1:,}"
     for name in MASKS:
-        if not about.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+        if not about.multilabel and bool((arrays[name].any(axis=1) & unlabelled).any()):
             return name, "has a node without a label"
     return None
 

@@ -51,7 +51,7 @@ class Graph:
     indptr: np.ndarray  # int64 [N+1]
     indices: np.ndarray  # int32 where N fits, else int64 [E]
     x: np.ndarray | SparseRows  # float [N, F]
-    y: np.ndarray  # int64 [N], -1 = unlabelled; or uint8 [N, C], multi-label
+    y: np.ndarray  # int64 [N], -1 = unlabelled; uint8 [N, C], multi-label; or float [N, C], values, NaN = unlabelled
     train_mask: np.ndarray  # bool [N, S]
     val_mask: np.ndarray  # bool [N, S]
     test_mask: np.ndarray  # bool [N, S]
@@ -81,11 +81,16 @@ class Graph:
 
     @property
     def multilabel(self) -> bool:
-        return self.y.ndim == 2
+        return self.y.ndim == 2 and not self.regression
+
+    @property
+    def regression(self) -> bool:
+        """Whether y are values to predict, one column per target, not classes."""
+        return self.y.dtype.kind == "f"
 
     def __repr__(self) -> str:
         size = f"{self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.num_features:,} features"
-        return f"Graph({self.name}: {size}, {self.num_classes} classes)"
+        return f"Graph({self.name}: {size}, {self.num_classes} {'target(s)' if self.regression else 'classes'})"
 
     @property
     def degree(self) -> np.ndarray:

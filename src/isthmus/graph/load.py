@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,21 @@ from isthmus.graph.folder import is_graph_folder, open_graph
 from isthmus.graph.graph import Graph
 from isthmus.graph.npz import read_npz
 from isthmus.graph.ogb import find_ogb, is_ogb, read_ogb
+from isthmus.graph.options import LoadOptions
 from isthmus.graph.pyg import is_data, read_data, read_pyg
 from isthmus.graph.raw import RawGraph, assemble
 from isthmus.graph.synthetic import synthetic
 from isthmus.graph.tables import read_tables
-from isthmus.options import option
+from isthmus.options import options_of, shows
 
 FORMS = (
     "an .npz file, a folder with edges and nodes as .parquet or .csv, a graph folder, ogb:NAME, pyg:NAME, "
     "or synthetic:NAME@SCALE"
 )
-_CUTTING = "train compare plan partition Worker"
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """The options of reading a graph whose edges do not all go both ways."""
-
-    undirected: bool = option(False, "Add the missing direction of every edge.", "Cutting", _CUTTING)
-    directed: bool = option(False, "Keep one-directional edges as they are.", "Cutting", _CUTTING)
-
-
-def load(source: Any, *, undirected: bool = False, directed: bool = False, progress: Progress | None = None) -> Graph:
+@shows(options_of(LoadOptions))
+def load(source: Any, *, progress: Progress | None = None, **options: Any) -> Graph:
     """Read, check and sort a graph.
 
     Args:
@@ -44,21 +37,24 @@ def load(source: Any, *, undirected: bool = False, directed: bool = False, progr
             ``synthetic:NAME@SCALE?option=value``; a PyG ``Data`` object; or a ``Graph``, which is returned as it is.
         undirected: add the reverse of every edge.
         directed: keep one-directional edges as they are; without either option they are an error.
+        multi_edges: what becomes of the weights of parallel edges: first, sum, mean or max.
+        task: classes or regression; None: regression if y has values that are no whole numbers.
         progress: called as ``progress(what, done, total)`` now and then.
     """
+    how = LoadOptions(**options)
     if isinstance(source, Graph):
-        return _as_it_is(source, undirected)
+        return _as_it_is(source, how.undirected)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "this graph"
     try:
         with enough_memory(name):
-            return _load(source, undirected, directed, progress)
+            return _load(source, how, progress)
     except OSError as error:
         raise unreadable(name, error) from error
 
 
-def _load(source: Any, undirected: bool, directed: bool, progress: Progress | None) -> Graph:
+def _load(source: Any, how: LoadOptions, progress: Progress | None) -> Graph:
     if is_data(source):
-        return assemble(read_data(source, "data"), undirected=undirected, directed=directed)
+        return assemble(read_data(source, "data"), how)
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(f"{type(source).__name__} is not a graph: give {FORMS}, a PyG Data object or a Graph")
     kind, _, name = os.fspath(source).partition(":")
@@ -70,17 +66,17 @@ def _load(source: Any, undirected: bool, directed: bool, progress: Progress | No
         raw = read_pyg(name, data_roots())
     elif kind == "ogb":
         raw, one_way = read_ogb(find_ogb(name, data_roots()))
-        undirected = undirected or (one_way and not directed)
+        how = replace(how, undirected=how.undirected or (one_way and not how.directed))
     else:
         path = Path(source)
         if path.is_dir() and is_graph_folder(path):
-            return _as_it_is(open_graph(path), undirected)
+            return _as_it_is(open_graph(path), how.undirected)
         if path.is_dir() and is_ogb(path):
             raw, one_way = read_ogb(path)
-            undirected = undirected or (one_way and not directed)
+            how = replace(how, undirected=how.undirected or (one_way and not how.directed))
         else:
             raw = _read_path(path)
-    return assemble(raw, undirected=undirected, directed=directed)
+    return assemble(raw, how)
 
 
 def _as_it_is(graph: Graph, undirected: bool) -> Graph:

@@ -11,6 +11,7 @@ import numpy as np
 from isthmus.device import on_host
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph, SparseRows
+from isthmus.graph.options import LoadOptions
 from isthmus.graph.raw import RawGraph, assemble, attributes
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -31,9 +32,9 @@ DATASETS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def from_pyg(data: Any, *, name: str = "pyg", undirected: bool = False, directed: bool = False) -> Graph:
+def from_pyg(data: Any, *, name: str = "pyg", **options: Any) -> Graph:
     """Return the Graph of a PyG ``Data`` object with ``edge_index, x, y, train_mask, val_mask, test_mask``."""
-    return assemble(read_data(data, name), undirected=undirected, directed=directed)
+    return assemble(read_data(data, name), LoadOptions(**options))
 
 
 def is_data(source: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from isthmus.errors import InputError
 from isthmus.graph import check, csr
 from isthmus.graph.graph import Graph, SparseRows
+from isthmus.graph.options import LoadOptions
 
 
 @dataclass(frozen=True)
@@ -39,29 +40,27 @@ def attributes(edge_attr: Any, edge_weight: Any) -> tuple[Any, tuple[str, ...]]:
     return edge_attr, ("edge_weight is not read, since there is edge_attr",)
 
 
-def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False) -> Graph:
+def assemble(raw: RawGraph, how: LoadOptions | None = None) -> Graph:
     """Check all arrays, sort the edges into CSR form and return the Graph; ``Graph.notes`` lists every correction."""
-    if undirected and directed:
-        raise InputError(f"{raw.name}: --undirected and --directed exclude each other: give one of them")
+    how = how or LoadOptions()
+    undirected, directed = how.undirected, how.directed
     with check.named(raw.name):
         x = check.rows(raw.x)
         n = check.count(raw.num_nodes, x.shape[0])
-        y, num_classes = check.labels(raw.y, n, raw.num_classes)
+        y, num_classes, notes = _labels(raw, n, how.task)
         train, val, test = check.masks(raw.train_mask, raw.val_mask, raw.test_mask, y)
         src, dst = check.edges(raw.src, raw.dst, n)
         edge_attr = check.edge_attr(raw.edge_attr, len(src))
         node_type = check.node_type(raw.node_type, n)
-        notes = list(raw.notes)
-        if raw.y.dtype.kind == "f" and (unknown := int(np.isnan(raw.y).sum())):
-            notes.append(f"{unknown:,} label(s) are NaN: these nodes count as unlabelled")
-        if raw.num_classes is None and (gap := check.empty_classes(y, num_classes)):
-            notes.append(gap)
+        weighted = edge_attr is not None
+        if not weighted and how.multi_edges == "sum":
+            edge_attr = np.ones(len(src), np.float32)
 
         keys = csr.pack(src, dst)
         given = len(keys)
         if undirected:
             keys = csr.with_reverses(keys)
-        structure = csr.to_csr(keys, n, keep_order=edge_attr is not None)
+        structure = csr.to_csr(keys, n, keep_order=edge_attr is not None, keep_all=how.multi_edges != "first")
         del keys
         if not (structure.symmetric or directed):
             raise InputError(check.one_directional(*csr.missing_reverses(structure)))
@@ -72,17 +71,55 @@ def assemble(raw: RawGraph, *, undirected: bool = False, directed: bool = False)
             own = "" if edge_attr is None else ", but each keeps the attributes that were given for it"
             also = f" (an edge and its reverse are the same{own})" if undirected else ""
             notes.append(f"{structure.duplicates // (1 + undirected):,} duplicate edges merged{also}")
-        if edge_attr is not None and structure.parallel is not None:
+        if edge_attr is not None and structure.parallel is not None and how.multi_edges == "first":
             notes += _lost_attributes(edge_attr, src, dst, structure.parallel)
         if structure.self_loops:
             notes.append(f"{structure.self_loops // (1 + undirected):,} self loops dropped (gcn and gat add their own)")
     if edge_attr is not None:
         assert structure.order is not None
-        edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge
+        if structure.runs is not None and structure.duplicates:
+            edge_attr, merged = _merged(edge_attr, given, structure.runs, how.multi_edges)
+            notes.append(f"weights of {merged:,} parallel edges: the {how.multi_edges} of them, in either direction")
+        else:
+            edge_attr = edge_attr[structure.order % given]  # a reverse has the attributes of its edge
     return Graph(
         structure.indptr, structure.indices, x, y, train, val, test, num_classes, raw.name, structure.symmetric,
         edge_attr, node_type, tuple(notes), raw.ids,
     )  # fmt: skip
+
+
+def _labels(raw: RawGraph, n: int, task: str | None) -> tuple[np.ndarray, int, list[str]]:
+    """Return labels or targets, their number, and notes with what is to be said about them."""
+    notes, y = list(raw.notes), raw.y
+    if y.dtype.kind == "f" and (unknown := int(np.isnan(y).sum())):
+        notes.append(f"{unknown:,} label(s) are NaN: these nodes count as unlabelled")
+    if check.is_regression(y, task):
+        values = check.values(y, n)
+        why = "" if task else " (y has values that are no whole numbers)"
+        notes.append(f"regression of {values.shape[1]} value(s) per node{why}")
+        return values, values.shape[1], notes
+    labels, num_classes = check.labels(y, n, raw.num_classes)
+    if raw.num_classes is None and (gap := check.empty_classes(labels, num_classes)):
+        notes.append(gap)
+    return labels, num_classes, notes
+
+
+def _merged(attr: np.ndarray, given: int, runs: tuple[np.ndarray, np.ndarray], rule: str) -> tuple[np.ndarray, int]:
+    """Return the attributes of distinct edges, and how many edges were put together.
+
+    ``runs``: positions of all edges, equal ones next to each other, and where each run begins. Edges that were given
+    take precedence over added reverses, so an edge that is given both ways does not count twice.
+    """
+    order, starts = runs
+    lengths = np.diff(np.append(starts, len(order)))
+    own = (order < given) == np.repeat(order[starts] < given, lengths)
+    counts = np.add.reduceat(own.astype(np.int64), starts)
+    starts = np.cumsum(counts) - counts
+    values = attr[order[own] % given]
+    merged = (np.maximum if rule == "max" else np.add).reduceat(values, starts)
+    if rule == "mean":
+        merged = (merged / counts.reshape(-1, *[1] * (attr.ndim - 1))).astype(attr.dtype)
+    return merged, int(counts[counts > 1].sum())
 
 
 def _lost_attributes(

@@ -15,12 +15,14 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.files import check_unpacked, open_regular
+from isthmus.graph import check
 from isthmus.graph.raw import RawGraph
 from isthmus.graph.text import read_header, read_matrix, read_words
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "": "", "none": ""}
 MASKS = ("train", "val", "test")
 CLASS = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # some tools write 1.0 when other labels are missing
+VALUE = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
 
@@ -226,9 +228,13 @@ def _positions(ids: np.ndarray, ends: np.ndarray, nodes: Path, edges: Path, colu
 
 
 def _labels(nodes: Table) -> np.ndarray:
-    """Return the class numbers; an empty cell is an unlabelled node."""
+    """Return the class numbers, or values that are no whole numbers; an empty cell is an unlabelled node."""
     words = nodes.words("label")
     words = np.where(words == "", "-1", words)
+    if all(VALUE.fullmatch(word) for word in words.tolist()) and any("." in word for word in words.tolist()):
+        values = np.where(nodes.words("label") == "", np.nan, words.astype(np.float64))
+        if check.is_regression(values, None):
+            return values
     strange = (row for row, word in enumerate(words.tolist()) if not CLASS.fullmatch(word))
     if (row := next(strange, None)) is not None:
         where = f"{nodes.path} row {row + 1}: label {str(words[row])!r}"

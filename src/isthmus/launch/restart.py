@@ -46,4 +46,4 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
 def _way_on(job: Job, run: Path, reached: int) -> str:
     if not (run / "config.json").exists():
         return "it was lost before its first checkpoint: start it again"
-    return f"to go on from step {reached}: {command_to_go_on(run, job.config.model.model)}"
+    return f"to go on from step {reached}: {command_to_go_on(run, job.config)}"

@@ -182,7 +182,7 @@ def _run_folder(job: Job, restarted: bool = False) -> Iterator[Job]:
         except KeyboardInterrupt:  # a second Ctrl-C, or one before any worker could receive it
             if not (folder / "config.json").exists():
                 raise
-            going_on = command_to_go_on(folder, job.config.model.model)
+            going_on = command_to_go_on(folder, job.config)
             raise Stopped(f"interrupted; to go on from the last checkpoint: {going_on}", 130) from None
 
 

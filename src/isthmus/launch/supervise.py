@@ -136,7 +136,7 @@ def _early(job: Job) -> str:
     """Return the message about a stopped run whose worker 0 had no time to write its own."""
     if job.out is None or not (Path(job.out) / "config.json").exists():
         return "stopped before anything was written"
-    going_on = command_to_go_on(job.out, job.config.model.model)
+    going_on = command_to_go_on(job.out, job.config)
     return f"stopped before a checkpoint of this step was written; to go on from the one before: {going_on}"
 
 

@@ -77,6 +77,12 @@ class AllNodes:
         return Moments(*_tied(run, tuple(moments), tie))
 
 
+def check_once(run: Runtime) -> None:
+    """Refuse shards on which a node has rows at several workers: they would count several times."""
+    if run.whole.replicated:
+        raise InputError("sums and norms over all nodes are for edge- and cover-cuts: cut the graph with --cut edge")
+
+
 def where(run: Runtime, site: int, pass_: str) -> Where:
     """Return the place of the k-th sum over all workers' rows of a pass."""
     return Where(f"sum {site}", pass_, run.step, "embeddings" if pass_ == FORWARD else "gradients")
@@ -166,6 +172,7 @@ def _tied(run: Runtime, out: Any, tie: Tensor) -> Any:
 
 
 def _groups(run: Runtime, x: Tensor, of_row: Tensor | None, count: int | None) -> Groups:
+    check_once(run)
     if of_row is None:
         return Groups(None, 1)
     if of_row.dtype != torch.int64 or of_row.shape != x.shape[:1]:

@@ -20,7 +20,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from isthmus.comm import BACKWARD
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
-from isthmus.local.all_nodes import Groups, Moments, merged_moments, where
+from isthmus.local.all_nodes import Groups, Moments, check_once, merged_moments, where
 from isthmus.nn.scope import Scope, is_pygs
 
 
@@ -52,6 +52,7 @@ def _forward(norm: nn.Module, alone: Callable, scope: Scope, x: Tensor, *rest: A
     form = _form(norm)
     assert form is not None, "norms without a form are refused"
     run = scope.graph.runtime
+    check_once(run)
     if run.drawn.num_halo and len(x) == run.drawn.num_inner + run.drawn.num_halo != run.drawn.num_edges:
         raise InputError(
             f"{type(norm).__name__} is given the rows of halo nodes, which would count several times: normalise this "

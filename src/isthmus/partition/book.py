@@ -73,6 +73,8 @@ class Book:
     quality: Quality
     parts: tuple[PartInfo, ...]
     isthmus: str = field(default_factory=_isthmus_version)
+    regression: bool = False
+    """Whether y are values to predict; ``classes`` is then the number of targets."""
 
     def __post_init__(self) -> None:
         consistent = len(self.ranges) == len(self.parts) + 1 and self.ranges[0] == 0 and self.ranges[-1] == self.nodes

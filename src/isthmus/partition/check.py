@@ -50,6 +50,8 @@ class Book(Protocol):
     @property
     def multilabel(self) -> bool: ...
     @property
+    def regression(self) -> bool: ...
+    @property
     def num_parts(self) -> int: ...
     @property
     def cut(self) -> str: ...
@@ -82,7 +84,7 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
         "send_ptr": (("int64",), (parts + 1,)),
         "degree": (("int32", "int64"), (n,)),  # int32 in version 1
         "halo_degree": (("int32", "int64"), (h,)),
-        "y": (("uint8",), (n, book.classes)) if book.multilabel else (("int64",), (n,)),
+        "y": _labels(book, n),
         **dict.fromkeys(MASKS, (("bool",), (n, book.splits))),
         **{f"{side}_indptr": (("int64",), (n + 1,)) for side in edges},
         **{f"{side}_indices": (("int32",), (count,)) for side, count in edges.items()},
@@ -200,12 +202,20 @@ def _legs(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint
     return None
 
 
+def _labels(book: Book, n: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the types and the shape that y may have."""
+    if book.regression:
+        return ("float16", "float32", "float64"), (n, book.classes)
+    return (("uint8",), (n, book.classes)) if book.multilabel else (("int64",), (n,))
+
+
 def _rows(book: Book, arrays: Mapping[str, np.ndarray]) -> Complaint:
     """Check that labels are classes, and that the nodes of a split have one."""
     limit, least = (2, 0) if book.multilabel else (book.classes, -1)
-    if (place := outlier(arrays["y"], limit, least)) is not None:
+    unlabelled = np.isnan(arrays["y"][:, 0]) if book.regression else arrays["y"] < 0
+    if not book.regression and (place := outlier(arrays["y"], limit, least)) is not None:
         return "y", f"has {arrays['y'].reshape(-1)[place]} in place {place:,}, which is no class"
     for name in MASKS:
-        if not book.multilabel and bool((arrays[name].any(axis=1) & (arrays["y"] < 0)).any()):
+        if not book.multilabel and bool((arrays[name].any(axis=1) & unlabelled).any()):
             return name, "has a node without a label"
     return None

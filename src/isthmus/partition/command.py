@@ -7,20 +7,19 @@ from typing import Any
 
 from isthmus.console import note, report_progress
 from isthmus.graph.load import load
+from isthmus.graph.options import LoadOptions
 from isthmus.options import by_comma, options_of, shows
 from isthmus.partition.book import Book
 from isthmus.partition.options import PartitionOptions
 from isthmus.partition.run import partition
 
 
-@shows(options_of(PartitionOptions))
+@shows([*options_of(LoadOptions), *options_of(PartitionOptions)])
 def partition_source(
     source: Any,
     parts: int,
     out: str | os.PathLike[str],
     *,
-    undirected: bool = False,
-    directed: bool = False,
     quiet: bool = False,
     **options: Any,
 ) -> Book:
@@ -33,7 +32,8 @@ def partition_source(
     if balance is not None:
         options["balance"] = by_comma(balance)
     report = None if quiet else report_progress
-    graph = load(source, undirected=undirected, directed=directed, progress=report)
+    reading = {one.name: options.pop(one.name) for one in options_of(LoadOptions) if one.name in options}
+    graph = load(source, progress=report, **reading)
     for text in graph.notes:
         note(text)
     return partition(graph, parts, out=out, progress=report, **options)

@@ -69,6 +69,7 @@ def write_parts(
             features=graph.num_features,
             classes=graph.num_classes,
             multilabel=graph.multilabel,
+            regression=graph.regression,
             splits=graph.num_splits,
             cut=layout.cut,
             method=method,
@@ -121,7 +122,7 @@ def _write_part(graph: Graph, layout: Layout, borders: list[Border], k: int, fol
     del degree, halo_nodes
     files |= _write_edges(graph, layout, border, k, folder)
     files |= _write_features(graph.x, nodes, folder)
-    put("y", graph.y[nodes], np.uint8 if graph.multilabel else np.int64)
+    put("y", graph.y[nodes], graph.y.dtype if graph.regression else np.uint8 if graph.multilabel else np.int64)
     for name, mask in _masks(graph).items():
         put(f"{name}_mask", mask[nodes], bool)
     for name, of_node in (("node_type", graph.node_type), ("ids", graph.ids)):
