@@ -58,6 +58,10 @@ derived: $(READY)  ## write what is derived from declarations: keywords for type
 bench-engine: $(READY)  ## a full-graph epoch against PyG (and DGL: make bench-engine DGL=/path/to/python)
 	$(BIN)/python benchmarks/engine.py $(if $(DGL),--dgl $(DGL))
 
+bench-minibatch: $(READY)  ## mini-batches on one core against torch, PyG (and GraphBolt and DGL: make bench-minibatch DGL=/path/to/python)
+	$(BIN)/python benchmarks/minibatch.py $(if $(DGL),--dgl $(DGL))
+	$(BIN)/python benchmarks/minibatch.py --graph synthetic:products@1 --repeats 3 $(if $(DGL),--dgl $(DGL))
+
 bench-kernels: $(READY)  ## aggregation against torch, PyG (and DGL), and against the memory's speed
 	$(BIN)/python benchmarks/kernels.py $(if $(DGL),--dgl $(DGL))
 

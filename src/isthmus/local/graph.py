@@ -18,8 +18,9 @@ from isthmus.local.attention import attend
 from isthmus.local.checks import check_all_edges, check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
 from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
+from isthmus.local.order import transforms_first
 from isthmus.local.policy import Policy
-from isthmus.local.product import inner_product, whole_product
+from isthmus.local.product import both_products, inner_product, whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
 from isthmus.partition.part import Part
@@ -98,14 +99,13 @@ class LocalGraph(AllNodes):
         if isinstance(x, SparseMatrix):
             out = self._aggregate_sparse(x, weight, norm, only)
             own = None if root is None else gather_rows(linear(x, root), only)
-        elif self._narrows(x, len(weight)):
+        elif transforms_first(self.runtime, x, len(weight)):
             out = self._aggregate_narrow(x, weight, norm, only)
             own = None if root is None else linear(self._own(x, only), root)
         elif root is None:
             return linear(self.aggregate(x, norm, only, through=weight), weight)
         else:
-            neighbours = self.aggregate(x, norm, only, through=weight)
-            return linear((self._own(x, only), neighbours), torch.cat([root, weight], dim=1))
+            return linear(self._both(x, norm, only, weight), torch.cat([root, weight], dim=1))
         if own is not None:
             return out + own
         out = out if as_made else out.to(weight.dtype)
@@ -246,23 +246,19 @@ class LocalGraph(AllNodes):
         """Return the rows of x whose neighbours were just aggregated: ``only`` those, or all; in a batch, the first."""
         return x[: self.num_rows] if only is None and len(x) != self.num_rows else gather_rows(x, only)
 
+    def _both(self, x: Tensor, norm: str, only: Tensor | None, through: Tensor) -> tuple[Tensor, Tensor]:
+        """Return own rows and P X."""
+        layer, run = self.runtime.next_layer, self.runtime
+        if only is None and layer is not None and layer.alone:
+            check_numbers(x, self.num_rows)
+            run.next_site()
+            return both_products(x, layer, layer.norm(norm, kernels.sum_dtype(x.dtype)), run.as_rows)
+        neighbours = self.aggregate(x, norm, only, through=through)
+        return self._own(x, only), neighbours
+
     def _late(self, x: Tensor) -> Dropped | None:
         """Return how x was dropped out, if it is a result of `dropout` whose readers apply the dropout themselves."""
         return self.runtime.dropped.get(x)
-
-    def _narrows(self, x: Tensor, width: int) -> bool:
-        """Return whether the transform comes before the aggregation: P (X Wᵀ) instead of (P X) Wᵀ.
-
-        Rows after dropout may be transformed first if others read them at a known later step: the owner uses that
-        step's mask. Where readers keep rows longer, they apply the dropout themselves.
-        """
-        run = self.runtime
-        if not run.savings.narrow_side or width > x.shape[1]:
-            return False
-        late = self._late(x)
-        if late is None:
-            return not run.is_fixed(x)
-        return run.row_stages.delay > 0 and width < x.shape[1] and not run.is_fixed(late.before)
 
     def _aggregate(
         self,

@@ -22,6 +22,11 @@ def whole_product(x: Tensor, halo: Tensor, shard: Shard, norm: Norm, as_rows: As
     return _Whole.apply(x, halo, shard, norm, as_rows)
 
 
+def both_products(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows) -> tuple[Tensor, Tensor]:
+    """Return the first n rows of X and P_inner X, both [n, F]; their gradients meet in one tensor."""
+    return _Both.apply(x, shard, norm, as_rows)
+
+
 class _Inner(Function):
     @staticmethod
     def forward(ctx, x, shard, norm, as_rows):
@@ -31,6 +36,19 @@ class _Inner(Function):
     @staticmethod
     def backward(ctx, grad):
         return ctx.shard.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype), None, None, None
+
+
+class _Both(Function):
+    @staticmethod
+    def forward(ctx, x, shard, norm, as_rows):
+        ctx.shard, ctx.norm, ctx.as_rows = shard, norm, as_rows
+        return x[: shard.num_inner], shard.aggregate_inner(as_rows(x), norm, x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_own, grad):
+        out = ctx.shard.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype)
+        out[: len(grad_own)] += grad_own
+        return out, None, None, None
 
 
 class _Whole(Function):

@@ -120,6 +120,11 @@ class Runtime:
         return self._sites - 1
 
     @property
+    def next_layer(self) -> Layer | None:
+        """The layer of a mini-batch that the next exchange reads."""
+        return self.layers[self._sites] if self.layers is not None and self._sites < len(self.layers) else None
+
+    @property
     def num_rows(self) -> int:
         """The number of rows that every tensor of the model has at this point of the pass."""
         if self.layers is None:

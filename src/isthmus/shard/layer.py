@@ -14,6 +14,8 @@ from isthmus.shard.drawn import Pattern
 from isthmus.shard.norm import Norm
 from isthmus.shard.shard import Nodes, Shard
 
+_SUM = 16  # the cost of summing a feature of an edge, in multiplications of a dense product
+
 
 @dataclass(frozen=True)
 class LayerNorm(Norm):
@@ -55,6 +57,12 @@ class Layer(Shard):
         if halo is not None and halo.weight is not None:
             turned, self.halo_weight = halo.turned(), halo.weight
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
+
+    def transforms_first(self, width: int, out_width: int) -> bool:
+        """Return whether P (X Wᵀ) costs less than (P X) Wᵀ, for X of ``width`` columns and W of ``out_width`` rows."""
+        sources, edges = self.inner.num_cols + self.num_halo, self.inner.num_edges + self.halo.num_edges
+        saved = _SUM * edges * (width - out_width)
+        return (sources - self.num_inner) * width * out_width < saved
 
     def norm(self, name: str, dtype: torch.dtype) -> LayerNorm:
         if (name, dtype) not in self._norms:
