@@ -14,6 +14,7 @@ from torch import nn
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.engine.stop import Stop
+from isthmus.engine.verify import verify
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Savings
 from isthmus.minibatch import BatchPolicy
@@ -177,8 +178,7 @@ def test_the_record_counts_rows_and_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "way", "message"),
     [
-        ({"fanout": "4,3"}, {}, "aggregates more than 2 times"),
-        ({"fanout": "4,3,2,2"}, {}, "aggregate 4 times"),
+        ({"fanout": "4,3"}, {}, r"draws for 2 hop\(s\), but the model has 3 layer\(s\)"),
         ({"batch": "together"}, {"share": "even"}, "share must be owner"),
     ],
 )
@@ -186,3 +186,33 @@ def test_refusals(tmp_path, changes, way, message):
     book = cut(community_graph(), 2, "random", tmp_path)
     with pytest.raises(InputError, match=message):
         run(book, asked(**changes), batches(**way))
+
+
+@pytest.mark.parametrize(("fanout", "message"), [("4", "aggregates more than 1 times"), ("4,3,2", "aggregate 3 times")])
+def test_a_model_of_ones_own_has_one_convolution_per_fanout(tmp_path, fanout, message):
+    book = cut(community_graph(), 2, "random", tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(book, asked(fanout=fanout), batches(), distribute(Normed(10, 4).double()))
+
+
+@pytest.mark.parametrize("batch", ["apart", "together"])
+def test_verify_shows_it_on_the_users_parts(tmp_path, batch):
+    book, policy = cut(community_graph(), 3, "random", tmp_path), find("distdgl").policy()
+    found = Hub(3).run(lambda transport: verify(book, asked(batch=batch, steps=5), transport, policy))[0]
+    assert found["equal"], found
+
+
+def test_pygs_models_by_name(tmp_path):
+    """Dropout of PyG's own, on rows and on attention, draws by node as ours does."""
+    pytest.importorskip("torch_geometric")
+    from torch_geometric.nn.models import GAT
+
+    torch.manual_seed(0)
+    graph = replace(community_graph(), edge_attr=None)
+    model = GAT(10, 8, 3, 4, v2=True, heads=2, dropout=0.4, add_self_loops=True).double()
+    one, two, three = (
+        run(cut(graph, workers, "random", tmp_path), asked(batch=batch), batches(), distribute(model))
+        for workers, batch in ((1, None), (2, None), (3, "together"))
+    )
+    assert_equal_runs(one, two)
+    assert_equal_runs(one, three)

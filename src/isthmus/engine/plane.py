@@ -15,7 +15,7 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import Policy
 from isthmus.minibatch import STRUCTURES, WAYS, Batch, BatchConfig, BatchPolicy, NodeData, Prefetcher, batch_maker
-from isthmus.nn import norms_of
+from isthmus.nn import Model, norms_of
 from isthmus.partition import Book
 
 
@@ -37,6 +37,11 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
     if config.accumulate > 1:
         raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
+    if isinstance(model, Model) and len(model.convs) != len(config.fanouts):
+        hops = len(config.fanouts)
+        raise InputError(
+            f"--fanout draws for {hops} hop(s), but the model has {len(model.convs)} layer(s): give one each"
+        )
     normalises = any(True for _ in norms_of(model))
     asked = BatchConfig(
         size=config.batch_size or BATCH_SIZE,
@@ -84,6 +89,7 @@ class MiniBatches:
         run.backward(loss)
         total = sum_gradients(model, loss.detach(), step, run, stop)
         optimizer.step()
+        run.begin(step, training=False)  # the graph is the whole one again, and the batch is let go
         return total
 
     def _checked(self, logits: Tensor, batch: Batch) -> Tensor:

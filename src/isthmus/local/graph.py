@@ -44,7 +44,7 @@ class LocalGraph(AllNodes):
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
         self.runtime, self.node_type = runtime, node_type
-        self.edge_attr_read = False  # whether a model has asked for them
+        self.edge_attr_read = self.convolving = False  # whether a model has read them; a PyG convolution runs
 
     @classmethod
     def from_part(

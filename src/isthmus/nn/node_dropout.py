@@ -36,9 +36,10 @@ class NodeDropout(TorchFunctionMode):
     def _drop(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or not 0 < p < 1 or not input.dim():
             return functional.dropout(input, p, training, inplace)
-        if input.dim() == 2 and len(input) == self.graph.num_rows and input.is_floating_point():
-            return self.graph.dropout(input, p)
         run = self.graph.runtime
+        of_edges = self.graph.convolving and len(input) in self._edge_rows
+        if input.dim() == 2 and len(input) == self.graph.num_rows and input.is_floating_point() and not of_edges:
+            return self.graph.dropout(input, p)
         flat = input.reshape(len(input), -1)
         dropped = dropout(flat, self._keys(len(input), input.device), run.next_mask(p).stream(run.step), p, False)
         return dropped.view_as(input)
@@ -46,14 +47,18 @@ class NodeDropout(TorchFunctionMode):
     def _keys(self, rows: int, device: torch.device) -> Tensor:
         """Return what draws the mask of each row."""
         drawn = self.graph.runtime.drawn
-        if rows == self.graph.num_rows:
-            return self.graph.nodes
         nodes = torch.cat([drawn.nodes, drawn.halo_nodes])
-        if rows == len(nodes):
-            return nodes
-        if rows in (drawn.num_edges, drawn.num_edges + self.graph.num_rows):
+        if self.graph.convolving and rows in self._edge_rows:
             source, target = drawn.edge_index
             keys = nodes[source] * _PRIME + nodes[target]
             loops = self.graph.nodes * (_PRIME + 1)  # as PyG's convolutions add them, at the end
             return torch.cat([keys, loops])[:rows]
-        return torch.arange(rows, device=device)
+        if rows == self.graph.num_rows:
+            return self.graph.nodes
+        return nodes if rows == len(nodes) else torch.arange(rows, device=device)
+
+    @property
+    def _edge_rows(self) -> tuple[int, int]:
+        """The numbers of rows of what a convolution computes for edges, without and with a self loop of every node."""
+        edges = self.graph.runtime.drawn.num_edges
+        return edges, edges + self.graph.num_rows

@@ -94,12 +94,16 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
         return forward(x, edge_index, *rest, **options)
     if refusal := _refusal(conv):
         raise InputError(f"{type(conv).__name__} {refusal}: take another convolution, or `isthmus.nn`'s own")
+    rows = edge_index.pair(x)
+    edge_index.convolving = True
     try:
-        return forward(edge_index.pair(x), edge_index.edge_index, *rest, **options)
+        return forward(rows, edge_index.edge_index, *rest, **options)
     except (AttributeError, TypeError, ValueError) as error:
         if "tuple" not in str(error):
             raise
         raise InputError(f"{type(conv).__name__} {NO_PAIRS} ({error}): take another convolution") from error
+    finally:
+        edge_index.convolving = False
 
 
 def _refusal(conv: Any) -> str:

@@ -13,6 +13,7 @@ from isthmus.outside import FORM, is_outside
 
 Settings = dict[str, Any]
 FULL_GRAPH, MINI_BATCH = "full-graph", "mini-batch"
+_DOES = {FULL_GRAPH: "on the full graph", MINI_BATCH: "by mini-batches"}
 _OF_PLANE: dict[str, dict[str, Any]] = {
     FULL_GRAPH: {"inductive": False, "probe_every": 0},
     MINI_BATCH: {"batch_size": None, "fanout": None, "batch": None, "structure": None},
@@ -75,8 +76,8 @@ class Recipe:
         for plane, options in _OF_PLANE.items():
             for name, unset in options.items():
                 if plane != self.plane and given.get(name, unset) != unset:
-                    word, own = name.replace("_", "-"), self.plane
-                    raise InputError(f"{self.name} trains by {own}: leave out --{word}, an option of {plane} recipes")
+                    word, does = name.replace("_", "-"), _DOES[self.plane]
+                    raise InputError(f"{self.name} trains {does}: leave out --{word}, an option of {plane} recipes")
 
     @property
     def way(self) -> dict[str, Any]:
