@@ -6,9 +6,9 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/pip install --disable-pip-version-check -c constraints.txt
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
-CODE := src tests benchmarks tools setup.py
+CODE := src tests benchmarks tools examples setup.py
 
-.PHONY: demo test test-all fuzz lint format derived bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+.PHONY: demo test test-all fuzz lint format derived docs coverage bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
 	bench-overlap bench-papers clean
 .DEFAULT_GOAL := demo
 
@@ -40,6 +40,9 @@ test: $(READY)  ## the test suite: what must pass before a change is merged
 test-all: $(READY)  ## the same with whole products of cases (marked full) where make test has every pair
 	$(BIN)/python -m pytest -n 2 -m ''
 
+coverage: $(READY)  ## the suite with a count of the lines that it runs: build/coverage/index.html, and a table of the rooms
+	$(BIN)/python -m pytest -n 2 --cov=isthmus --cov-report=html:build/coverage --cov-report=term
+
 fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refused in one line (make test has 2,000)
 	ISTHMUS_FUZZ_CASES=50000 $(BIN)/python -m pytest tests/fuzz
 
@@ -51,6 +54,14 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])" \
+		| xargs $(INSTALL)
+	touch $@
+
+docs: $(VENV)/.docs  ## the site, with the API reference from the docstrings: build/site/index.html; any warning fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 derived: $(READY)  ## write what is derived from declarations: keywords for type checkers, tables in the docs
 	$(BIN)/python tools/derive.py

@@ -63,8 +63,6 @@ class Worker:
     Args:
         source: a parts folder, a book, or anything that ``isthmus.load`` reads. Worker 0 cuts a source that is not yet
             cut into as many parts as there are workers.
-        recipe, set: how rows are exchanged, and the recipe's own options, ``{"rate": 0.1}``.
-        dtype: float32 or float64; None is torch's default.
         parts: where to cut to, a folder that all workers can read; None: a local folder, removed at the end.
         transport: the links to the other workers, if neither torchrun nor srun started them.
 
