@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from isthmus.cli import app
 
-LINES, COLUMNS = 66, 100
+LINES, COLUMNS = 80, 100
 GROUP = typer.main.get_command(app)
 
 
