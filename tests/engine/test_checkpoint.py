@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from graphs import community_graph, cut, with_few
-from oracle.partition_parallel import Links
+from oracle.links import Links
 from safetensors.torch import load_file
 
 from isthmus.comm import Hub

@@ -3,115 +3,72 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from graphs import community_graph, cut
-from oracle.full_graph import losses, propagation
-from oracle.partition_parallel import Links, Training
-from oracle.places import PLACES
+from oracle.full_graph import propagation
+from oracle.harness import LR, SEED, STEPS, exact_losses, first_weights, relative, run
+from oracle.partition_parallel import Training
+from oracle.places import ALONE, DIRECTED, FOUR, THREE, TWO, Place
 from oracle.recipes import policy_of
 
 from isthmus.comm import Hub
-from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
-from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
-STEPS, FEW, SEED, LR = 30, 12, 2, 0.5
+FEW = 12
 AS_PUBLISHED = "as-published"
-CASES: list[tuple[str, dict[str, Any], str]] = [  # recipe, options, places
-    ("exact", {}, "cd"),
-    ("bns", {"rate": 0.4}, "abcd"),
-    ("bns", {"rate": 0.1, "sample_size": AS_PUBLISHED}, "b"),
-    ("bns", {"rate": 0.02}, "d"),
-    ("bns", {"rate": 0.0}, "a"),
-    ("bns", {"rate": 0.4, "seed": 7}, "a"),
-    ("bns", {"rate": 0.4, "bits": 8}, "b"),
-    ("bns", {"rate": 0.4, "bits": 4, "feedback": True, "rounding": "stochastic", "seed": 3}, "a"),
-    ("boundary-edge", {"rate": 0.3}, "ab"),
-    ("drop-edge", {"rate": 0.3}, "bc"),
-    ("drop-edge", {"rate": 0.5, "bits": 8, "feedback": True}, "d"),
-    ("pipegcn", {}, "b"),
-    ("pipegcn", {"staleness": 3, "start": AS_PUBLISHED}, "d"),
-    ("pipegcn", {"smooth_features": 0.8}, "a"),
-    ("pipegcn", {"smooth_features": 0.7, "smooth_gradients": 0.95, "staleness": 2}, "bcd"),
-    ("pipegcn", {"smooth_gradients": 0.6, "start": AS_PUBLISHED, "smooth_start": AS_PUBLISHED}, "b"),
-    ("pipegcn", {"smooth_features": 0.5, "staleness": 2, "smooth_start": AS_PUBLISHED}, "a"),
-    ("pipegcn", {"bits": 8}, "b"),
-    ("pipegcn", {"smooth_gradients": 0.9, "staleness": 2, "bits": 4, "feedback": True, "rounding": "stochastic"}, "a"),
-    ("sancus-e", {"bound": 2, "clip": 0}, "c"),
-    ("sancus-e", {"bound": 1, "clip": 0.01, "bits": 8}, "d"),
-    ("sancus-a", {"bound": 1, "clip": 0}, "b"),
-    ("sancus-a", {"bound": 4, "clip": 0.01}, "a"),
-    ("sancus-h", {"bound": 0.05, "clip": 0}, "bcd"),
-    ("sancus-h", {"bound": 0.2, "clip": 0.01, "clip_rule": AS_PUBLISHED}, "d"),
-    ("sancus-h", {"bound": 0.1, "clip": 0, "bits": 4}, "a"),
-    ("skip-g", {"bound": 2, "clip": 0}, "a"),
-    ("skip-g", {"bound": 1, "clip": 0.01}, "d"),
-    ("skip-g", {"bound": 1, "clip": 0, "bits": "fp16"}, "b"),
-    ("exact", {"bits": 8}, "c"),
-    ("exact", {"bits": "bf16"}, "a"),
-    ("exact", {"bits": 16, "feedback": True}, "b"),
-    ("exact", {"bits": "fp16"}, "d"),
-    ("exact", {"bits": 4, "feedback": True}, "d"),
-    ("exact", {"bits": 2, "bits_gradients": 32}, "a"),
-    ("exact", {"bits_gradients": 4, "feedback": True, "rounding": "stochastic"}, "b"),
-    ("exact", {"bits": 4, "rounding": "stochastic", "seed": 5}, "d"),
-    ("cagnet", {"bits": 8}, "b"),
-    ("cagnet", {"bits": "bf16", "bits_gradients": 4}, "b"),
+FED_BACK = {"feedback": True, "rounding": "stochastic"}
+CASES: list[tuple[str, dict[str, Any], list[Place]]] = [  # recipe, options, places
+    ("exact", {}, [FOUR, DIRECTED]),
+    ("bns", {"rate": 0.4}, [TWO, THREE, FOUR, DIRECTED]),
+    ("bns", {"rate": 0.1, "sample_size": AS_PUBLISHED}, [THREE]),
+    ("bns", {"rate": 0.02}, [DIRECTED]),
+    ("bns", {"rate": 0.0}, [TWO]),
+    ("bns", {"rate": 0.4, "seed": 7}, [TWO]),
+    ("bns", {"rate": 0.4, "bits": 8}, [THREE]),
+    ("bns", {"rate": 0.4, "bits": 4, "feedback": True, "rounding": "stochastic", "seed": 3}, [TWO]),
+    ("boundary-edge", {"rate": 0.3}, [TWO, THREE]),
+    ("drop-edge", {"rate": 0.3}, [THREE, FOUR]),
+    ("drop-edge", {"rate": 0.5, "bits": 8, "feedback": True}, [DIRECTED]),
+    ("pipegcn", {}, [THREE]),
+    ("pipegcn", {"staleness": 3, "start": AS_PUBLISHED}, [DIRECTED]),
+    ("pipegcn", {"smooth_features": 0.8}, [TWO]),
+    ("pipegcn", {"smooth_features": 0.7, "smooth_gradients": 0.95, "staleness": 2}, [THREE, FOUR, DIRECTED]),
+    ("pipegcn", {"smooth_gradients": 0.6, "start": AS_PUBLISHED, "smooth_start": AS_PUBLISHED}, [THREE]),
+    ("pipegcn", {"smooth_features": 0.5, "staleness": 2, "smooth_start": AS_PUBLISHED}, [TWO]),
+    ("pipegcn", {"bits": 8}, [THREE]),
+    (
+        "pipegcn",
+        {"smooth_gradients": 0.9, "staleness": 2, "bits": 4, "feedback": True, "rounding": "stochastic"},
+        [TWO],
+    ),
+    ("sancus-e", {"bound": 2, "clip": 0}, [FOUR]),
+    ("sancus-e", {"bound": 1, "clip": 0.01, "bits": 8}, [DIRECTED]),
+    ("sancus-a", {"bound": 1, "clip": 0}, [THREE]),
+    ("sancus-a", {"bound": 4, "clip": 0.01}, [TWO]),
+    ("sancus-h", {"bound": 0.05, "clip": 0}, [THREE, FOUR, DIRECTED]),
+    ("sancus-h", {"bound": 0.2, "clip": 0.01, "clip_rule": AS_PUBLISHED}, [DIRECTED]),
+    ("sancus-h", {"bound": 0.1, "clip": 0, "bits": 4}, [TWO]),
+    ("skip-g", {"bound": 2, "clip": 0}, [TWO]),
+    ("skip-g", {"bound": 1, "clip": 0.01}, [DIRECTED]),
+    ("skip-g", {"bound": 1, "clip": 0, "bits": "fp16"}, [THREE]),
+    ("exact", {"bits": 8}, [FOUR]),
+    ("exact", {"bits": "bf16"}, [TWO]),
+    ("exact", {"bits": 16, "feedback": True}, [THREE]),
+    ("exact", {"bits": "fp16"}, [DIRECTED]),
+    ("exact", {"bits": 4, "feedback": True}, [DIRECTED]),
+    ("exact", {"bits": 2, "bits_gradients": 32}, [TWO]),
+    ("exact", {"bits_gradients": 4, "feedback": True, "rounding": "stochastic"}, [THREE]),
+    ("exact", {"bits": 4, "rounding": "stochastic", "seed": 5}, [DIRECTED]),
+    ("cagnet", {"bits": 8}, [THREE]),
+    ("cagnet", {"bits": "bf16", "bits_gradients": 4}, [THREE]),
 ]
-TRIALS = [(recipe, options, PLACES[at]) for recipe, options, places in CASES for at in places]
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    """place → graph, book, links; each cut once."""
-    folder = tmp_path_factory.mktemp("parts")
-
-    @cache
-    def make(workers: int, classes: int, directed: bool):
-        graph = community_graph(60, classes=classes, directed=directed)
-        book = cut(graph, workers, "random", folder / f"{classes}-{directed}")
-        return graph, book, Links(graph, book)
-
-    return lambda place: make(place.workers, place.classes, place.directed)
-
-
-def config(model: str, steps: int = STEPS) -> TrainConfig:
-    # Evaluations in between must leave the recipe's state alone.
-    shape = ModelConfig(model=model, layers=3, hidden=8, dropout=0.0)
-    return TrainConfig(model=shape, steps=steps, eval_every=11, dtype="float64", optimizer="sgd", lr=LR, seed=SEED)
-
-
-def first_weights(graph, model: str) -> list[np.ndarray]:
-    built = config(model).model.build(graph.num_features, graph.num_classes, SEED, torch.float64)
-    return [parameter.detach().numpy() for parameter in built.parameters()]
-
-
-def run(book, model: str, policy, steps: int = STEPS) -> tuple[np.ndarray, dict[str, Any]]:
-    """Losses of every step, and the summary, with workers as threads."""
-    found = []
-
-    def work(transport):
-        watch = (lambda line: found.append(line["loss"])) if transport.rank == 0 else None
-        return train(book, config(model, steps), transport, policy=policy, watch=watch)
-
-    results = Hub(book.num_parts).run(work)
-    assert len(found) == steps
-    return np.array(found), results[0].summary
-
-
-def exact_losses(graph, model: str, steps: int = STEPS) -> np.ndarray:
-    return np.array(losses(graph, model, first_weights(graph, model), steps, LR))
-
-
-def relative(got, want) -> float:
-    return float(np.abs(got / want - 1).max())
+TRIALS = [(recipe, options, place) for recipe, options, places in CASES for place in places]
 
 
 @pytest.mark.parametrize(("recipe", "options", "place"), TRIALS, ids=str)
@@ -148,13 +105,13 @@ LIMITS = [
 
 @pytest.mark.parametrize(("name", "options"), LIMITS, ids=str)
 def test_limits_are_exact(parts, name, options):
-    place = PLACES["c" if name == "cagnet" else "a"]
+    place = FOUR if name == "cagnet" else TWO
     graph, book, _ = parts(place)
     got, _ = run(book, place.model, find(name).policy(options), FEW)
     np.testing.assert_allclose(got, exact_losses(graph, place.model, FEW), rtol=0, atol=1e-10)
 
 
-ALONE = [
+ONE_WORKER = [
     ("bns", {"rate": 0.1, "bits": 2}),
     ("boundary-edge", {"rate": 0.1}),
     ("drop-edge", {"rate": 0.1}),  # it drops as many edges as there are between parts
@@ -166,15 +123,15 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), ALONE, ids=str)
+@pytest.mark.parametrize(("name", "options"), ONE_WORKER, ids=str)
 def test_one_worker_is_exact(parts, name, options):
-    graph, book, _ = parts(PLACES["e"])
+    graph, book, _ = parts(ALONE)
     got, _ = run(book, "sage", find(name).policy(options), FEW)
     np.testing.assert_allclose(got, exact_losses(graph, "sage", FEW), rtol=0, atol=1e-10)
 
 
 def test_another_seed_draws_other_rows(parts):
-    _, book, _ = parts(PLACES["a"])
+    _, book, _ = parts(TWO)
     mine, _ = run(book, "gcn", find("bns").policy({"rate": 0.4}), FEW)
     same, _ = run(book, "gcn", find("bns").policy({"rate": 0.4, "seed": SEED}), FEW)
     other, _ = run(book, "gcn", find("bns").policy({"rate": 0.4, "seed": SEED + 1}), FEW)
@@ -183,13 +140,13 @@ def test_another_seed_draws_other_rows(parts):
 
 
 def test_coded_ring_stays_near(parts):
-    graph, book, _ = parts(PLACES["b"])
+    graph, book, _ = parts(THREE)
     got, _ = run(book, "gcn", find("cagnet").policy({"bits": 8}), FEW)
     assert 0 < relative(got, exact_losses(graph, "gcn", FEW)) < 0.01
 
 
 def test_isolated_workers_send_weights_only(parts):
-    _, book, _ = parts(PLACES["b"])
+    _, book, _ = parts(THREE)
     policy = find("bns").policy({"rate": 0.0, "savings": "as-published"})
     sent = run(book, "sage", policy, FEW)[1]["bytes_per_step"]
     assert sent["weights"] > 0

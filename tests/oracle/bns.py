@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from oracle.partition_parallel import Links, Policy, Wire
+from oracle.links import Links
+from oracle.partition_parallel import Policy, Wire
 
 from isthmus.sample import Boundary
 

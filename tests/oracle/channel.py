@@ -29,7 +29,6 @@ READ_BACK = {32: lambda x: x, "bf16": bf16, "fp16": fp16, **{b: lambda x, b=b: n
 BYTES = {32: 8 * WIDTH, "bf16": 2 * WIDTH, "fp16": 2 * WIDTH, 8: 8 + 7, 4: 8 + 4, 2: 8 + 2}
 Way = tuple[int, int]  # from sender to receiver: a link in a scatter, a link turned round in a gather
 ROUTES = [(FORWARD, SCATTER), (BACKWARD, GATHER), (FORWARD, GATHER), (BACKWARD, SCATTER)]  # the first two: an edge-cut
-Route = tuple[str, str]  # (pass, leg)
 
 
 def planted(sender: int, rows: np.ndarray, step: int) -> np.ndarray:
@@ -63,7 +62,7 @@ class Expected:
     """A channel, literally. For every way: the rows that its receiver keeps and their steps, the sender's memory, the
     mail."""
 
-    def __init__(self, stages: Stages, bits: int | str, route: Route, drawn: bool = False):
+    def __init__(self, stages: Stages, bits: int | str, route: tuple[str, str], drawn: bool = False):
         self.stages, self.read, self.drawn = stages, READ_BACK[bits], drawn
         self.pass_, self.leg = route
         self.rows = {(link if self.leg == SCATTER else link[::-1]): rows for link, rows in READ.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oracle.partition_parallel import BACKWARD, FORWARD, Links, Policy, Rows, Wire
+from oracle.links import Links
+from oracle.partition_parallel import BACKWARD, FORWARD, Policy, Rows, Wire
 
 
 class Pipe(Policy):

@@ -19,10 +19,8 @@ class Place:
         return f"{self.workers}-{self.model}-{self.savings}{'-directed' * self.directed}"
 
 
-PLACES = {
-    "a": Place(2, "gcn"),
-    "b": Place(3, "sage", "as-published"),
-    "c": Place(4, "sage", classes=10),
-    "d": Place(2, "gcn", "as-published", directed=True),
-    "e": Place(1, "sage"),
-}
+TWO = Place(2, "gcn")
+THREE = Place(3, "sage", "as-published")
+FOUR = Place(4, "sage", classes=10)
+DIRECTED = Place(2, "gcn", "as-published", directed=True)
+ALONE = Place(1, "sage")

@@ -6,7 +6,8 @@ from typing import Any
 
 from oracle.bns import BoundaryNodes
 from oracle.coded import Coded, Ring
-from oracle.partition_parallel import Links, Policy
+from oracle.links import Links
+from oracle.partition_parallel import Policy
 from oracle.pipegcn import Pipe
 from oracle.random_edges import RandomEdges
 from oracle.sancus import Skip, epoch_adaptive, epoch_fixed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from oracle.partition_parallel import BACKWARD, FORWARD, Links, Policy, Rows, Wire
+from oracle.links import Links
+from oracle.partition_parallel import BACKWARD, FORWARD, Policy, Rows, Wire
 
 Clock = Callable[[int, int], bool]  # (step, worker): does it send?
 
