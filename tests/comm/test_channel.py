@@ -15,7 +15,6 @@ from oracle.channel import (
     WIDTH,
     WORKERS,
     Expected,
-    Route,
     block_of,
     drawn_at,
     links_of,
@@ -70,7 +69,7 @@ def watched(transport):
     return transport
 
 
-def run(setups: list[tuple[Stages, Route]], steps=range(STEPS), states=None, drawn=False):
+def run(setups: list[tuple[Stages, tuple[str, str]]], steps=range(STEPS), states=None, drawn=False):
     """Run channels of these stages and routes side by side, with shared buffers, on every worker.
 
     Returns per worker: [step][channel] → (rows held, one piece per sender; ledgers of posting and of taking); states.
@@ -110,7 +109,7 @@ def run(setups: list[tuple[Stages, Route]], steps=range(STEPS), states=None, dra
     return Hub(WORKERS).run(work)
 
 
-def check(setups: list[tuple[Stages, Route]], bits: list[int | str], drawn: bool = False) -> None:
+def check(setups: list[tuple[Stages, tuple[str, str]]], bits: list[int | str], drawn: bool = False) -> None:
     """Check the rows held, their ages and their bytes, on every worker at every step."""
     results, everyone = run(setups, drawn=drawn), range(WORKERS)
     for site, (stages, route) in enumerate(setups):
