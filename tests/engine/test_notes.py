@@ -44,7 +44,9 @@ def said(book, make=lambda: None):
 
 
 def test_weights_that_nobody_reads_are_said_once(book, tmp_path):
-    assert [note.partition(",")[0] for note in said(book)] == ["community has edge weights or attributes"]
+    assert [note.partition(",")[0] for note in said(book)] == [
+        "community has edge attributes (2 column(s) of edge_attr)"
+    ]
     assert "Weighted does not read them" in said(book, lambda: Weighted(False))[0]
     assert said(book, lambda: Weighted(True)) == []
     assert said(cut(replace(community_graph(), edge_attr=None), 2, "random", tmp_path)) == []

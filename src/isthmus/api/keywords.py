@@ -83,6 +83,8 @@ class TrainOptions(TypedDict, total=False):
     """Which of the graph's splits."""
     features: str
     """raw, rows (each row divided by its sum) or standard."""
+    edge_weights: str
+    """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | None
@@ -157,6 +159,8 @@ class WorkerOptions(TypedDict, total=False):
     """Which of the graph's splits."""
     features: str
     """raw, rows (each row divided by its sum) or standard."""
+    edge_weights: str
+    """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | None

@@ -20,7 +20,7 @@ from isthmus.console import note
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.drift import OFTEN, check_alike
-from isthmus.engine.notes import ignored_weights, shared_norms
+from isthmus.engine.notes import about_edges, shared_norms
 from isthmus.engine.prepare import Views
 from isthmus.engine.progress import Progress
 from isthmus.engine.record import over_workers
@@ -156,7 +156,7 @@ class Worker:
         value = loss.detach() * share if mine else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
-        ignored = ignored_weights(self.book, self.graph, type(model).__name__)
+        ignored = about_edges(self.book, self.graph, type(model).__name__)
         if ignored and self.steps == 1 and self.rank == 0:
             note(ignored)
         self.graph.runtime.begin(self.steps)

@@ -89,6 +89,13 @@ class TrainConfig:
         choices=FEATURES,
     )
     """``standard`` gives each column mean 0 and deviation 1."""
+    edge_weights: str = option(
+        "auto",
+        "auto: an edge's one attribute is its weight; none: all edges count the same.",
+        "Learning",
+        "train compare plan verify Worker",
+        choices=("auto", "none"),
+    )
     inductive: bool = option(False, "Train on the training nodes' graph only.", "Learning", "train compare plan Worker")
     """Validation sees training and validation nodes, the test all."""
     metric: str | None = option(

@@ -9,13 +9,19 @@ from isthmus.nn import norms_of
 from isthmus.partition import Book
 
 
-def ignored_weights(book: Book, graph: LocalGraph, model: str) -> str | None:
-    """Return a note, after a step, that the model did not read the edges' attributes; None if it did."""
-    if not book.has_edge_attr or graph.edge_attr_read:
+def about_edges(book: Book, graph: LocalGraph, model: str) -> str | None:
+    """Return a note, after a step, about what the edges carry: that it was used, or that the model did not read it."""
+    whole = graph.runtime.whole
+    if not book.has_edge_attr or (graph.edge_attr_read and not whole.weights_read):
         return None
+    if whole.weights_read:
+        return (
+            f"{book.name} has edge weights: sums, means and degrees of {model} are weighted (--edge-weights none: "
+            "every edge counts the same)"
+        )
     return (
-        f"{book.name} has edge weights or attributes, and {model} does not read them: every edge counts the same; a "
-        "model of your own can, by graph.edge_attr (docs/models.md)"
+        f"{book.name} has edge attributes ({whole.edge_columns} column(s) of edge_attr), and {model} does not read "
+        "them: every edge counts the same; a model of your own can, by edge_weight or edge_attr (docs/models.md)"
     )
 
 

@@ -95,6 +95,7 @@ class Views:
             dtype=DTYPES[config.dtype],
             rows_dtype=ROWS_DTYPES[config.rows_dtype] if config.rows_dtype else None,
             seed=config.seed,
+            weighted=config.edge_weights == "auto" and has_weights(part),
         )
         data = Data.of(part, config, transport)
         if dense and not isinstance(data.x, torch.Tensor):
@@ -120,6 +121,12 @@ class Views:
         known = train | data.masks["val"]
         val = view(induced_graph(graph, known), data.take(known), ("val",))
         return Views(seen, (seen, val, view(graph, data, ("test",))))
+
+
+def has_weights(part: Part) -> bool:
+    """Return whether the edges of a part have one attribute each, which is their weight."""
+    attributes = part.inner_edge_attr
+    return attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1)
 
 
 def prepare(

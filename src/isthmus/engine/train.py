@@ -19,7 +19,7 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.learning import Learner
-from isthmus.engine.notes import ignored_weights, shared_norms
+from isthmus.engine.notes import about_edges, shared_norms
 from isthmus.engine.plane import Plane, plane_of
 from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.progress import Progress
@@ -45,7 +45,7 @@ from isthmus.tasks.losses import check_loss
 from isthmus.tasks.metrics import check_metric, default_metric, is_better
 from isthmus.tasks.task import Task
 
-ADDED = ("scheduler", "clip", "accumulate", "ema", "loss")  # options that the first runs did not have
+ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights")  # options that the first runs did not have
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
@@ -220,7 +220,7 @@ class _TrainingRun:
             self.done += 1
             self.total.add(ledger)
             progress.step += 1
-            ignored = ignored_weights(self.book, self.views.train.graph, type(self.model).__name__)
+            ignored = about_edges(self.book, self.views.train.graph, type(self.model).__name__)
             if ignored and progress.step == 1 and self.transport.rank == 0:
                 self.note(ignored)
             if not math.isfinite(loss):

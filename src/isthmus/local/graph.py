@@ -15,8 +15,9 @@ from isthmus.kernels import Scores, SparseMatrix
 from isthmus.local import exchange, replication
 from isthmus.local.all_nodes import AllNodes
 from isthmus.local.attention import attend
-from isthmus.local.checks import check_all_edges, check_numbers, check_only, check_rows
+from isthmus.local.checks import check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
+from isthmus.local.edge_data import EdgeData
 from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.order import transforms_first
 from isthmus.local.policy import Policy
@@ -26,12 +27,13 @@ from isthmus.local.runtime import Runtime
 from isthmus.partition.part import Part
 from isthmus.shard import Shard, VertexShard
 from isthmus.shard.load import as_tensor, shard_of
+from isthmus.shard.weighted import weigh
 
 Rows = Tensor | SparseMatrix
 Same = TypeVar("Same", Tensor, SparseMatrix, Tensor | SparseMatrix)
 
 
-class LocalGraph(AllNodes):
+class LocalGraph(AllNodes, EdgeData):
     """One worker's part of the graph: its inner nodes, the halo nodes they read, and the links to the owners.
 
     A model calls `aggregate`, `propagate` or `halo`; the k-th such call of a forward pass is site k. `AllNodes` has the
@@ -44,7 +46,7 @@ class LocalGraph(AllNodes):
 
     def __init__(self, runtime: Runtime, node_type: Tensor | None = None):
         self.runtime, self.node_type = runtime, node_type
-        self.edge_attr_read = self.convolving = False  # whether a model has read them; a PyG convolution runs
+        self.convolving = False  # whether a PyG convolution runs
 
     @classmethod
     def from_part(
@@ -55,6 +57,8 @@ class LocalGraph(AllNodes):
         whole: Shard = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), device)
         if part.mirror_indptr is not None:
             whole = VertexShard.of(part, whole)
+        if options.pop("weighted", False):
+            weigh(whole, transport)
         node_type = None if part.node_type is None else as_tensor(part.node_type, device)
         return cls(Runtime(whole, transport, policy or Policy(), **options), node_type)
 
@@ -189,21 +193,6 @@ class LocalGraph(AllNodes):
     def degree(self) -> Tensor:
         """The degrees of `nodes` in the whole graph, [n]."""
         return self.runtime.degree
-
-    @property
-    def edge_index(self) -> Tensor:
-        """The edges in PyG's form, int64 [2, E]: sources are rows of `halo(x)`, targets are inner rows."""
-        check_all_edges(self.runtime.whole, "graph.edge_index")
-        return self.runtime.drawn.edge_index
-
-    @property
-    def edge_attr(self) -> Tensor | None:
-        """Attributes in the order of `edge_index`, or None."""
-        if self.runtime.layers is not None and self.runtime.whole.edge_attributes is not None:
-            raise InputError("mini-batches carry no edge attributes yet: take a recipe of the full graph")
-        check_all_edges(self.runtime.whole, "graph.edge_attr")
-        self.edge_attr_read = True
-        return self.runtime.drawn.edge_attr
 
     @property
     def num_rows(self) -> int:

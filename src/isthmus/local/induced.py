@@ -8,6 +8,7 @@ from isthmus.errors import InputError
 from isthmus.local.graph import LocalGraph
 from isthmus.local.runtime import Runtime
 from isthmus.shard.induced import induced_shard
+from isthmus.shard.weighted import weigh
 
 
 def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:
@@ -16,5 +17,7 @@ def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:
     if run.whole.replicated:
         raise InputError("inductive training needs all edges of a node on one worker: cut the graph with --cut edge")
     shard = induced_shard(run.whole, keep, run.transport)
+    if run.whole.weighted:
+        weigh(shard, run.transport)
     node_type = None if graph.node_type is None else graph.node_type[keep]
     return LocalGraph(Runtime(shard, run.transport, run.policy, run.dtype, run.rows_dtype, run.seed), node_type)

@@ -103,6 +103,8 @@ class Needed:
     def _thinned(self, edges: Shard) -> Pattern | None:
         """Return the inner edges to the needed rows as drawn for this step; None: those of its graph."""
         needed, rule = self.current, self.policy.last_layer
+        if edges.weighted:  # the rule knows nothing of them
+            return None
         if not isinstance(needed, NeededRows) or rule is None or not self._few or edges.inner is not self.whole.inner:
             return None
         if self._thin is None:

@@ -60,14 +60,14 @@ class Runtime:
 
     @property
     def _covers(self) -> bool:
-        return self.policy.covers and self.transport.size > 1 and not self.whole.replicated
+        return self.policy.covers and self.transport.size > 1 and not (self.whole.replicated or self.whole.weighted)
 
     @property
     def masks_late(self) -> bool:
         """Whether readers apply dropout themselves, because rows may be read at another step than they were sent at.
 
         Replicas always do, after their rows are the same."""
-        return self.row_stages.mixes_steps and not self.whole.replicated
+        return self.row_stages.mixes_steps and not (self.whole.replicated or self.whole.weighted)
 
     @property
     def row_stages(self) -> Stages:
@@ -101,6 +101,8 @@ class Runtime:
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
         self.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
+        if layers is not None and self.whole.weighted:
+            raise InputError("mini-batches do not heed edge weights: leave them out by --edge-weights none")
         self.layers, self.drawn = layers, self.whole
         if training and layers is None:
             self.schedule.begin(step)
@@ -190,7 +192,7 @@ class Runtime:
     def keeps_sparse(self) -> bool:
         """Whether sparse features may stay sparse: those of the halo are kept, none are exchanged at every step."""
         kept = self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
-        return kept and not self.whole.replicated
+        return kept and not (self.whole.replicated or self.whole.weighted)
 
     def as_rows(self, x: Tensor) -> Tensor:
         """Return rows in the dtype in which they are read: as they are, or in bf16."""

@@ -22,7 +22,7 @@ from isthmus.local import LocalGraph
 from isthmus.nn.node_dropout import NodeDropout
 from isthmus.nn.scope import Scope
 
-OF_EDGES = ("edge_attr",)  # by these names a forward is given what the edges carry
+OF_EDGES = ("edge_weight", "edge_attr")  # by these names a forward is given what the edges carry
 
 
 class LocalData:
@@ -67,7 +67,9 @@ class Calling:
         unknown = [name for name in needed[2:] if name not in OF_EDGES] if style == "x" and whole else []
         if unknown:
             raise InputError(f"forward takes {unknown[0]}, which a worker's graph does not have: give it a default")
-        return Calling(model.forward, Scope(graph), tuple(names[2:] if style == "x" else ()), style)
+        # PyG's own models say what their convolutions heed.
+        names = [name for name in names[2:] if getattr(model, f"supports_{name}", True)]
+        return Calling(model.forward, Scope(graph), tuple(names if style == "x" else ()), style)
 
     def __call__(self, *given: Any, **options: Any) -> Any:
         graph = next((one for one in (*given, *options.values()) if isinstance(one, LocalGraph)), None)
@@ -81,9 +83,8 @@ class Calling:
         elif len(given) == 2 and self.style == "data":
             rows = given[0] if given[1] is graph else given[1]
             given = (LocalData(graph, rows),)
-        named = [*self.names[max(len(given) - 2, 0) :]] if self.style == "x" else []
         for name in OF_EDGES:
-            if name in named and name not in options:
+            if name in self.names and name not in options and len(given) < 3:
                 options[name] = getattr(graph, name)
         with self.scope.of(graph), NodeDropout(graph) if graph.runtime.training else nullcontext():
             return self.forward(*given, **options)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
@@ -118,11 +119,34 @@ def _refusal(conv: Any) -> str:
     return NO_PAIRS if only_rows and type(conv).__name__ != "RGATConv" else ""
 
 
-def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: Any = None) -> Tensor:
+def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
     """Compute a GCNConv, which has no bipartite form since it needs degrees of halo nodes; the graph knows them."""
     if not isinstance(edge_index, LocalGraph):
         return forward(x, edge_index, edge_weight)
-    usual = conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add"
-    if edge_weight is not None or not usual or conv.flow != "source_to_target":
-        raise InputError("a distributed GCNConv has self loops, its usual norm and no edge weights: take GraphConv")
-    return edge_index.propagate(x, conv.lin.weight, "gcn", bias=conv.bias)
+    graph = edge_index
+    if conv.aggr != "add" or conv.flow != "source_to_target":
+        raise InputError("a distributed GCNConv sums along the edges (aggr and flow): take GraphConv")
+    usual = conv.normalize and conv.add_self_loops and not conv.improved
+    if usual and edge_weight is None and not graph.runtime.whole.weighted:
+        return graph.propagate(x, conv.lin.weight, "gcn", bias=conv.bias)
+    out = _gcn_by_edges(conv, graph, conv.lin(x), edge_weight)
+    return out if conv.bias is None else out + conv.bias
+
+
+def _gcn_by_edges(conv: Any, graph: LocalGraph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
+    """Return what a GCNConv sums with weights of the edges, or with another norm; degrees of halo nodes are fetched."""
+    if graph.runtime.drawn is not graph.runtime.whole:
+        raise InputError(
+            "a GCNConv with edge weights, or with another norm than the usual, needs all edges of the graph: take a "
+            "recipe that draws none, such as exact"
+        )
+    edges = graph.edge_index
+    weight = x.new_ones(edges.shape[1]) if edge_weight is None else edge_weight.to(x.dtype)
+    loops = (2.0 if conv.improved else 1.0) if conv.add_self_loops else 0.0
+    own = x * loops
+    if conv.normalize:
+        degree = x.new_zeros(len(x)).index_add(0, edges[1], weight) + loops
+        scale = torch.where(degree > 0, degree, 1).rsqrt() * (degree > 0)
+        every = graph.halo(scale[:, None])[:, 0]
+        weight, own = every[edges[0]] * weight * scale[edges[1]], own * scale[:, None].square()
+    return own + conv.propagate(edges, x=(graph.halo(x), x), edge_weight=weight)

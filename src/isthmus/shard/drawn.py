@@ -67,6 +67,20 @@ class Drawn(Shard):
         else:
             self.inner_weight, self.inner_out = inner.edges.weight, inner.turned.csr
             self.inner_out_weight = inner.turned.weight
+        if whole.weighted:
+            self._weigh(inner is not None)
+
+    def _weigh(self, inner_drawn: bool) -> None:
+        """Multiply the weights that make up for what was not drawn with those of the edges themselves."""
+        self.weighted_degrees = self.whole.weighted_degrees  # norms are those of the whole graph
+        inner, halo = (one.reshape(-1) for one in self.attributes())
+        pattern = Pattern(self.halo, halo if self.halo_weight is None else halo * self.halo_weight).both_ways()
+        self.halo_weight, (self.halo_out, self.halo_out_weight) = pattern.edges.weight, _parts(pattern.turned)
+        if not inner_drawn:
+            self.inner_weight, self.inner_out_weight = self.whole.inner_weight, self.whole.inner_out_weight
+            return
+        pattern = Pattern(self.inner, inner if self.inner_weight is None else inner * self.inner_weight).both_ways()
+        self.inner_weight, (self.inner_out, self.inner_out_weight) = pattern.edges.weight, _parts(pattern.turned)
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
@@ -76,3 +90,7 @@ class Drawn(Shard):
     @property
     def picked(self) -> Tensor:
         return self._picked
+
+
+def _parts(pattern: Pattern) -> tuple[Csr, Tensor | None]:
+    return pattern.csr, pattern.weight

@@ -25,10 +25,11 @@ class Norm:
     def of(name: str, degree: Tensor, halo_degree: Tensor, dtype: torch.dtype) -> Norm:
         match name:
             case "gcn":
-                inner, halo = ((d.to(dtype) + 1).rsqrt() for d in (degree, halo_degree))
+                inner, halo = ((d + 1).to(dtype).rsqrt() for d in (degree, halo_degree))
                 return Norm(inner, inner, halo, True, dtype)
             case "mean":
-                return Norm(1 / degree.to(dtype).clamp_min(1), None, None, False, dtype)
+                degree = degree.to(dtype)  # of weights, if edges have them: it may be a fraction
+                return Norm(torch.where(degree > 0, 1 / degree, 1), None, None, False, dtype)
             case "sum":
                 return Norm(None, None, None, False, dtype)
         raise InputError(f"unknown norm {name!r}: use gcn, mean or sum")

@@ -51,7 +51,8 @@ class RowSubset(Shard):
             symmetric=False,
         )
         if like:
-            self.inner_out = like.inner_out
+            self.inner_weight = like.inner_weight
+            self.inner_out, self.inner_out_weight = like.inner_out, like.inner_out_weight
         elif inner.weight is not None:
             turned, self.inner_weight = inner.turned(), inner.weight
             self.inner_out, self.inner_out_weight = turned.csr, turned.weight

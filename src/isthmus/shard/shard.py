@@ -60,6 +60,8 @@ class Shard:
         self.halo_weight: Tensor | None = None
         self.inner_out_weight: Tensor | None = None
         self.halo_out_weight: Tensor | None = None
+        self.weighted_degrees: tuple[Tensor, Tensor] | None = None  # of inner and halo nodes (`shard.weighted`)
+        self.weights_read = False  # whether a norm was asked for that heeds them
         self._norms: dict[tuple[str, torch.dtype], Norm] = {}
         self._totals: tuple[int, int] | None = None
         self.stored_cover: Tensor | None = None  # bool [h]: the halo nodes of a cover that came with the part
@@ -95,8 +97,15 @@ class Shard:
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
-            self._norms[name, dtype] = Norm.of(name, self.degree, self.halo_degree, dtype)
+            degrees = self.weighted_degrees or (self.degree, self.halo_degree)
+            self.weights_read = self.weighted
+            self._norms[name, dtype] = Norm.of(name, *degrees, dtype)
         return self._norms[name, dtype]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether every edge counts by its weight."""
+        return self.weighted_degrees is not None
 
     @property
     def picked(self) -> Tensor | None:
@@ -164,6 +173,14 @@ class Shard:
     @cached_property
     def edge_attr(self) -> Tensor | None:
         return None if self.edge_attributes is None else torch.cat(self.attributes())[self._full_order]
+
+    @property
+    def edge_columns(self) -> int:
+        """The number of attributes of an edge."""
+        if self.edge_attributes is None:
+            return 0
+        inner = self.attributes()[0]
+        return 1 if inner.dim() == 1 else inner.shape[1]
 
     def attributes(self) -> tuple[Tensor, Tensor]:
         """Return the attributes of the inner and of the halo edges; only for graphs that have them."""
