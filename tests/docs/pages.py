@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from isthmus.comm import Add, Every, Gap, Keep, Smooth, Stages
+from isthmus.comm import FORWARD, GATHER, SCATTER, Active, Add, Changed, Every, Gap, Keep, Smooth, Stages
 from isthmus.recipes import find
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,10 @@ def channel_table(names: list[str]) -> str:
                 for what in ("rows", "gradients")
             ]
             continue
-        for direction, stages in (("features", policy.forward), ("gradients", policy.backward)):
+        ways = (("features", policy.forward), ("gradients", policy.backward))
+        if policy.replicas:
+            ways = tuple((f"both passes, {leg}", policy.stages(FORWARD, leg)) for leg in (GATHER, SCATTER))
+        for direction, stages in ways:
             rows.append((name, direction, _words(stages, policy.sampler is not None)))
     return _table("| | select | encode | wait | merge |", names, rows)
 
@@ -65,6 +68,10 @@ def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
     match stages.select:
         case Every():
             select = "all, every `bound` + 1 steps" + (", in turns" if stages.select.staggered else "")
+        case Changed():
+            select = "rows that moved by `epsilon`"
+        case Active():
+            select = "rows whose sum changed"
         case Gap():
             select = "all, if they moved by `bound`"
         case _:

@@ -2,6 +2,7 @@
 
 from isthmus.comm import bits
 from isthmus.comm.channel import (
+    Active,
     Add,
     All,
     AsIs,
@@ -33,6 +34,7 @@ __all__ = [
     "GATHER",
     "PROBE",
     "SCATTER",
+    "Active",
     "Add",
     "All",
     "AsIs",

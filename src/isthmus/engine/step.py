@@ -48,6 +48,8 @@ def train_step(
             run.transport.release()
     if run.policy.observes:
         told = {"train": float(hits_sum(rows.detach(), y)) / labelled}
+    if run.policy.caches:
+        told |= run.channels.shares()
     total = sum_gradients(model, torch.stack(losses).detach().sum(), pass_, run, stop or Stop(), told)
     optimizer.step()
     return total

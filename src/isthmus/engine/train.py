@@ -226,6 +226,8 @@ class _TrainingRun:
             if not math.isfinite(loss):
                 raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}
+            if cache := self.runtime.channels.cache_line():
+                line["cache"] = cache
             if probe:
                 line["error"] = probed_errors(self.runtime.channels.errors, self.transport)
             if progress.step % config.eval_every == 0 or progress.step == config.steps:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from isthmus.comm import FORWARD, PROBE, SCATTER, Buffers, Channel, ChannelId, Links, Ring, Stages, Transport
+from isthmus.comm.channel.select import Changed, Threshold
 from isthmus.comm.channel.state import restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.shard import Shard
@@ -23,6 +25,7 @@ class Channels:
         self.buffers = Buffers(whole.device)
         self.made: dict[tuple[ChannelId, str], Channel] = {}
         self.needed_links = whole.links  # all rows that can cross at a site which computes only needed rows
+        self.told: dict[str, float] = {}  # the figures of the last step, summed over the workers
         self.begin(0, False)
 
     def begin(self, step: int, probe: bool) -> None:
@@ -64,8 +67,29 @@ class Channels:
 
     def observe(self, told: Mapping[str, float]) -> None:
         """Tell every selector how training goes (`Select.observe`)."""
+        self.told = dict(told)
         for channel in self.made.values():
             channel.sender.select.observe(told)
+            channel.own.select.observe(told)
+
+    def shares(self) -> dict[str, float]:
+        """Return the rows that left at this step, and those that could have, by channel, where senders choose."""
+        found: dict[str, float] = {}
+        for (channel_id, use), channel in self.made.items():
+            if use != EXACT and channel.stages.select.compares:
+                found[f"sent {channel_id.site} {channel_id.pass_} {channel_id.leg}"] = float(channel.share[0])
+                found[f"all {channel_id.site} {channel_id.pass_} {channel_id.leg}"] = float(channel.share[1])
+        return found
+
+    def cache_line(self) -> dict[str, Any] | None:
+        """Return the bound of this step, and the share of rows that left, by site, pass and leg; None without any."""
+        sent = {name.removeprefix("sent "): n for name, n in self.told.items() if name.startswith("sent ")}
+        if not sent:
+            return None
+        selects = [channel.own.select for (_, use), channel in self.made.items() if use != EXACT]
+        bounds = [select.bound for select in selects if isinstance(select, Changed | Threshold)]
+        shares = {name: n / max(self.told[f"all {name}"], 1.0) for name, n in sent.items()}
+        return {"epsilon": bounds[0] if bounds else None, "sent": shares}
 
     def state(self) -> dict[str, Tensor]:
         """Return what all channels carry from step to step, by name."""

@@ -44,6 +44,9 @@ class Policy:
     batches: BatchPolicy | None = None
     """How mini-batches are drawn and fed; None: every step passes over the full graph."""
 
+    replicas: bool = False
+    """Whether it is made for the replicas of a vertex-cut: both legs are used, one after the other."""
+
     def __post_init__(self) -> None:
         for stages in self.every_stages:
             if self.sampler is not None and not stages.merge.suits_drawn:
@@ -65,6 +68,11 @@ class Policy:
             raise InputError(
                 f"these parts were written for the {written} cut, not {asked}: leave --cut out, or cut the graph again "
                 f"with `isthmus partition --cut {asked}`"
+            )
+        if self.replicas and written != "vertex":
+            raise InputError(
+                f"this recipe is for vertex-cuts, and these parts have the {written} cut: cut the graph again with "
+                "`isthmus partition --cut vertex --method ebv`"
             )
         if asked in (None, "vertex"):
             return self
@@ -90,6 +98,11 @@ class Policy:
     def weighs_all_rows(self) -> bool:
         """Whether the send decision depends on all rows jointly, so that none of them can be left out."""
         return any(stages.select.jointly for stages in self.every_stages)
+
+    @property
+    def caches(self) -> bool:
+        """Whether senders hold back rows by comparing them with what readers hold, so that shares are recorded."""
+        return self.replicas and any(stages.select.compares for stages in self.every_stages)
 
     @property
     def observes(self) -> bool:

@@ -62,6 +62,10 @@ class Replication:
     def add_sums(self, pass_: str, rows: Tensor) -> None:
         """Add what mirrors elsewhere have sent to the rows of my masters."""
         channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
+        select, step = channel.stages.select, self.run.step
+        if select.compares:
+            at = slice(None) if select.singletons else self.shard.links.boundary_rows
+            masters[at] = channel.own.take(masters[at], step)
         sums = channel.take(self.run.step)
         if sums is not None:
             channel.add(sums, masters)
@@ -73,6 +77,9 @@ class Replication:
         totals = channel.take(self.run.step)
         if totals is not None:
             rows[m:] = totals
+        if channel.sender.remembers:  # all replicas use what the mirrors hold
+            for q, at in enumerate(self.shard.links.send_rows):
+                rows[at.long()] = channel.sender.held_by(q).to(rows.dtype)
 
     def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """Return the gradients of the total of every replica, [m + k, F], from those that this worker has made."""

@@ -9,6 +9,7 @@ from isthmus.outside import FORM, imported, is_outside
 from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.cagnet import CAGNET
+from isthmus.recipes.cdfgnn import CDFGNN
 from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.exact import EXACT
 from isthmus.recipes.isthmus import ISTHMUS
@@ -31,6 +32,7 @@ _ALL = (
     SANCUS_A,
     SANCUS_H,
     SKIP_G,
+    CDFGNN,
     DISTDGL,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}

@@ -5,10 +5,11 @@ from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.codec import AsIs, Codec, codec
 from isthmus.comm.channel.merge import Add, Keep, Merge, Replace, Smooth
 from isthmus.comm.channel.ring import Ring
-from isthmus.comm.channel.select import All, Changed, Every, Gap
+from isthmus.comm.channel.select import Active, All, Changed, Every, Gap
 from isthmus.comm.channel.stages import Clip, Stages
 
 __all__ = [
+    "Active",
     "Add",
     "All",
     "AsIs",

@@ -16,6 +16,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import bits
 from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.own import OwnShare
 from isthmus.comm.channel.reader import Message, Reader, arriving_counts
 from isthmus.comm.channel.select import Picks
 from isthmus.comm.channel.sender import Sender
@@ -39,6 +40,8 @@ class Channel:
         self.queue: deque[Message] = deque()
         self.first: int | None = None  # the step of the first post
         self.kind = ""  # the kind of the rows posted last
+        self.own = OwnShare(stages.select)  # of the sums that a gather makes, where shares are held back
+        self.share = 0, 0  # rows that left at the last post, and rows that could have
 
     def outbox(self, rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Return memory for a block that will be posted: it is sent from there without another copy."""
@@ -65,6 +68,8 @@ class Channel:
         where = Where(self.id.site, self.id.label, step, kind)
         blocks, mine = self.sender.choose(self.sender.lay_out(rows, links), step, first=step == self.first)
         theirs = self._hear(mine, links, step, where)
+        could = [len(block) for block in blocks]
+        self.share = sum(n if picks is None else len(picks) for n, picks in zip(could, mine, strict=True)), sum(could)
         leaving = [
             self.sender.encode(q, block.take(mine[q]), self._key(step, q)) if q != self.transport.rank else rows[:0]
             for q, block in enumerate(blocks)

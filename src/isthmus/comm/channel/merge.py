@@ -23,6 +23,9 @@ class Merge:
     """Whether a drawn graph may read the result, because each of its rows comes from a message for that graph."""
     needs_delay: ClassVar[bool] = False
     """Whether it makes sense only for rows of earlier steps."""
+    follows: bool = True
+    """Whether senders of differences remember what the reader has decoded, so that no error of coding is left behind;
+    if not, they remember what they meant to send, and errors add up."""
     is_difference: ClassVar[bool] = False
     """Whether messages carry the difference from what the reader holds, so that senders must keep a copy of that."""
 
@@ -55,6 +58,7 @@ class Keep(Merge):
 class Add(Merge):
     """A merge that adds the arriving difference to what is held."""
 
+    follows: bool = True
     is_difference = True
     suits_drawn = True
 

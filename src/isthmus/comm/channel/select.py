@@ -30,6 +30,8 @@ class Select:
     """Whether the choice depends on all rows together, so that none of them may be missing where it is made."""
     skips: ClassVar[bool] = True
     """Whether some rows may stay with the sender."""
+    singletons: bool = False
+    """Whether a master without mirrors is held back by the rule, too, though nobody would have to send its row."""
     observes: ClassVar[bool] = False
     """Whether the choice depends on the progress of training, which the step has to report (`observe`)."""
 
@@ -48,6 +50,10 @@ class Select:
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         """Choose rows by comparing each peer's rows with what it holds of them."""
         return [None] * len(rows)
+
+    def everything(self, step: int) -> bool:
+        """Return whether all rows leave at this step, whatever a choice by value would say."""
+        return False
 
     def observe(self, told: Mapping[str, float]) -> None:
         """Learn how training goes, by figures of a step that are equal on all workers. ``train``: share of hits."""
@@ -109,11 +115,15 @@ class Gap(Select):
 class Changed(Select):
     r"""CDFGNN: a row is sent when it has moved, :math:`\|z - \tilde z\|_\infty > ε \|\tilde z\|_\infty`.
 
-    ``adapt``: the bound follows the training accuracy (`Threshold`); it begins with ``bound``.
+    ``adapt``: the bound follows the training accuracy (`Threshold`); it begins with ``bound``. ``resync``: all rows are
+    sent every so many steps; 0: never.
     """
 
     bound: float = 0.01
     adapt: bool = False
+    resync: int = 0
+    singletons: bool = False
+    as_printed: bool = False
     compares = True
 
     def __post_init__(self) -> None:
@@ -124,7 +134,10 @@ class Changed(Select):
         return self.adapt
 
     def start(self) -> Select:
-        return Threshold(self.bound) if self.adapt else self
+        return Threshold(self) if self.adapt else self
+
+    def everything(self, step: int) -> bool:
+        return bool(self.resync) and step % self.resync == 0
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         return _changed(rows, held, self.bound)
@@ -136,7 +149,8 @@ class Threshold(Select):
     .. math:: ε \leftarrow \min(1.05 ε, ε + 0.01) \text{ if } acc > mean + 0.02, \qquad
               ε \leftarrow \max(0.9 ε, ε - 0.01) \text{ if } acc < mean - 0.001
 
-    within [0.001, 0.3]; then mean ← 0.8 mean + 0.2 acc, beginning with the first accuracy.
+    within [0.001, 0.3]; then mean ← 0.8 mean + 0.2 acc, beginning with the first accuracy. As printed, the two
+    conditions on acc are exchanged.
     """
 
     compares = True
@@ -146,19 +160,25 @@ class Threshold(Select):
     UP, DOWN, STEP = 1.05, 0.9, 0.01  # λ1, λ2, ξ
     MEMORY = 0.8
 
-    def __init__(self, bound: float):
-        self.bound = bound
+    def __init__(self, rule: Changed):
+        self.rule, self.bound = rule, rule.bound
         self.mean: float | None = None
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         return _changed(rows, held, self.bound)
 
+    def everything(self, step: int) -> bool:
+        return self.rule.everything(step)
+
     def observe(self, told: Mapping[str, float]) -> None:
         accuracy = told["train"]
         mean = accuracy if self.mean is None else self.mean
-        if accuracy > mean + self.RISE and self.bound < self.MOST:
+        rises, falls = accuracy > mean + self.RISE, accuracy < mean - self.FALL
+        if self.rule.as_printed:
+            rises, falls = falls, rises
+        if rises and self.bound < self.MOST:
             self.bound = min(self.UP * self.bound, self.bound + self.STEP, self.MOST)
-        elif accuracy < mean - self.FALL and self.bound > self.LEAST:
+        elif falls and self.bound > self.LEAST:
             self.bound = max(self.DOWN * self.bound, self.bound - self.STEP, self.LEAST)
         self.mean = self.MEMORY * mean + (1 - self.MEMORY) * accuracy
 
@@ -169,6 +189,43 @@ class Threshold(Select):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.bound, mean = state["threshold"].tolist()
         self.mean = None if mean != mean else mean
+
+
+@dataclass(frozen=True)
+class Active(Select):
+    """CDFGNN's scatter: a row is sent whenever it is not, bit for bit, what it was at the step before.
+
+    Sums of rows that senders hold back (`Changed`) stay the same until one of them is sent. ``resync``: as there.
+    """
+
+    resync: int = 0
+    compares = True
+
+    def start(self) -> Select:
+        return _Active(self.resync)
+
+
+class _Active(Select):
+    compares = True
+
+    def __init__(self, resync: int) -> None:
+        self.resync = resync
+        self.last: list[Tensor] = []
+
+    def everything(self, step: int) -> bool:
+        return bool(self.resync) and step % self.resync == 0
+
+    def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
+        last = self.last or [torch.zeros_like(new) for new in rows]
+        self.last = [new.clone() for new in rows]
+        moved = [(new != old).any(1) for new, old in zip(rows, last, strict=True)]
+        return [flags.nonzero().flatten().to(torch.int32) for flags in moved]
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"last.{q}": rows for q, rows in enumerate(self.last)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.last = [state[f"last.{q}"].clone() for q in range(len(state))]
 
 
 def _changed(rows: list[Tensor], held: list[Tensor], bound: float) -> Picks:

@@ -80,7 +80,8 @@ class Sender:
         # Rows have to be gathered to be compared, so they are sent from that copy.
         blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
         held = [m if b.positions is None else m[b.positions.long()] for m, b in zip(self.memory, blocks, strict=True)]
-        return blocks, self.select.by_value([block.x for block in blocks], held)
+        chosen = self.select.by_value([block.x for block in blocks], held)
+        return blocks, [None] * len(blocks) if self.select.everything(step) else chosen
 
     def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
         """Return the message of a block; ``key`` names the draws of stochastic rounding."""
@@ -94,9 +95,16 @@ class Sender:
             width, dtype = codec.form(block.x.shape[1], block.x.dtype)
             message = self.buffers.take((len(block), width), dtype)
             codec.encode(block.x, block.index, message, key, memory)
+            if memory is not None and not self.stages.merge.follows:
+                held = self.memory[peer]
+                held[slice(None) if block.positions is None else block.positions.long()] = block.rows().to(held.dtype)
         if self.remembers and memory is None:
             codec.decode(message, self.memory[peer], block.positions)
         return message
+
+    def held_by(self, peer: int) -> Tensor:
+        """Return the rows that a peer holds, as it has decoded them; only where they are remembered."""
+        return self.memory[peer]
 
     def _clipped(self, blocks: list[Leaving]) -> list[Leaving]:
         assert self.stages.clip is not None, "only clipped stages come here"

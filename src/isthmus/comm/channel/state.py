@@ -24,6 +24,8 @@ def state_of(channel: Channel) -> dict[str, Tensor]:
     reader, state = channel.reader, {"first": torch.tensor([-1 if channel.first is None else channel.first])}
     for q, memory in enumerate(channel.sender.memory):
         state[f"memory.{q}"] = memory
+    if channel.own.held.numel():
+        state |= {f"own.{name}": tensor for name, tensor in channel.own.state().items()}
     state |= {f"select.{name}": tensor for name, tensor in channel.sender.select.state().items()}
     if reader.layout is not None:
         held = reader.store if channel.stages.merge.keeps else reader.rows
@@ -43,6 +45,9 @@ def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> No
     channel.first = None if first < 0 else first
     if "memory.0" in state:
         channel.sender.memory = [state[f"memory.{q}"].clone() for q in everyone]
+    own = {name.removeprefix("own."): t for name, t in state.items() if name.startswith("own.")}
+    if own:
+        channel.own.restore(own)
     learnt = {name.removeprefix("select."): t for name, t in state.items() if name.startswith("select.")}
     if learnt:
         channel.sender.select.restore(learnt)

@@ -1,0 +1,157 @@
+"""CDFGNN against its literal algorithm: losses, the path of ε, and which rows are sent, step by step; its limits."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from exactly import assert_equal_runs, config, run
+from graphs import community_graph, cut
+from oracle.cdfgnn import Cdfgnn, Options
+
+from isthmus.comm import Hub
+from isthmus.comm.channel.channel import Channel
+from isthmus.engine import TrainConfig, train
+from isthmus.errors import InputError
+from isthmus.nn import ModelConfig
+from isthmus.partition import partition
+from isthmus.recipes import find
+
+STEPS, LR = 30, 1.0
+PUBLISHED = "as-published"
+SHAPE = ModelConfig(model="gcn", layers=2, hidden=8, dropout=0.0)
+ASKED = TrainConfig(
+    model=SHAPE, recipe="cdfgnn", optimizer="sgd", lr=LR, steps=STEPS, eval_every=STEPS, dtype="float64"
+)
+CASES = [
+    (2, {}, Options()),
+    (3, {"epsilon": 0.2, "bits": 4, "adapt": False}, Options(0.2, False, 4)),
+    (4, {"epsilon": 0.1, "bits": 32}, Options(0.1, bits=32)),
+    (3, {"epsilon": 0.1, "resync": 7}, Options(0.1, resync=7)),
+    (2, {"epsilon": 0.1, "rule": PUBLISHED, "error": PUBLISHED, "singletons": PUBLISHED},
+     Options(0.1, follows=False, singletons=True, as_printed=True)),
+]  # fmt: skip
+
+
+def graph_of():
+    return replace(community_graph(directed=True), edge_attr=None)
+
+
+def vertex(graph, parts, folder):
+    return partition(graph, parts, "ebv", cut="vertex", out=folder / f"ebv-{parts}")
+
+
+def oracle_of(book, graph, options):
+    """The parts as dense matrices over all nodes."""
+    count, parts = graph.num_nodes, [book.part(k) for k in range(book.num_parts)]
+    adjacency = np.zeros((len(parts), count, count))
+    replica, owner = np.zeros((len(parts), count), bool), np.zeros(count, np.int64)
+    for k, part in enumerate(parts):
+        local = np.concatenate([part.nodes, part.halo_nodes])
+        owner[part.nodes], replica[k][local] = k, True
+        rows = [(part.inner_indptr, part.nodes, part.inner_indices), (part.halo_indptr, part.nodes, None),
+                (part.mirror_indptr, part.halo_nodes, part.mirror_indices)]  # fmt: skip
+        for indptr, targets, indices in rows:
+            columns = part.halo_indices + len(part.nodes) if indices is None else indices
+            np.add.at(adjacency[k], (np.repeat(targets, np.diff(indptr)), local[columns]), 1)
+        adjacency[k][part.nodes, part.nodes] += 1
+    scale = 1 / np.sqrt(np.diff(graph.indptr) + 1)
+    model = SHAPE.build(graph.x.shape[1], graph.num_classes, ASKED.seed, torch.float64)
+    weights = [(conv.weight.detach().numpy(), conv.bias.detach().numpy()) for conv in model.convs]
+    return Cdfgnn(adjacency * scale[:, None] * scale, replica, owner, weights, options)
+
+
+def trained(book, given, monkeypatch, asked=ASKED):
+    """Losses, path of ε, and the nodes sent by (step, worker, site, pass, leg)."""
+    lines, sent, lock, hear = [], {}, threading.Lock(), Channel._hear
+
+    def heard(self, mine, links, step, where):
+        part = book.part(self.transport.rank)
+        for q, picks in enumerate(mine):
+            block = part.nodes[links.send_rows[q]] if self.id.leg == "scatter" else np.split(
+                part.halo_nodes, links.mirrors.ptr[1:-1])[q]  # fmt: skip
+            with lock:
+                key = step, self.transport.rank, *self.id
+                sent.setdefault(key, set()).update((block if picks is None else block[picks.numpy()]).tolist())
+        return hear(self, mine, links, step, where)
+
+    monkeypatch.setattr(Channel, "_hear", heard)
+
+    def work(transport):
+        watch = lines.append if transport.rank == 0 else None
+        train(book, asked, transport, policy=find("cdfgnn").policy(given), watch=watch)
+
+    Hub(book.num_parts).run(work)
+    return [line["loss"] for line in lines], [line["cache"]["epsilon"] for line in lines], sent
+
+
+@pytest.mark.parametrize(("workers", "given", "options"), CASES)
+def test_agrees_with_the_paper_step_by_step(tmp_path, monkeypatch, workers, given, options):
+    graph = graph_of()
+    book = vertex(graph, workers, tmp_path)
+    oracle = oracle_of(book, graph, options)
+    want = oracle.train(graph.x, graph.y, graph.train_mask[:, 0], STEPS, LR)
+    losses, path, sent = trained(book, {**given, "savings": PUBLISHED}, monkeypatch)
+    np.testing.assert_allclose(losses, want, rtol=1e-9)
+    np.testing.assert_allclose(path, oracle.path, rtol=1e-12)
+    for step, masks in enumerate(oracle.sent):
+        for (pass_, layer, leg), mask in masks.items():
+            for rank in range(workers):
+                got = sent.get((step, rank, layer, pass_, leg), set())
+                sending = mask[rank] if leg == "gather" else mask & (oracle.owner == rank)
+                assert got == set(np.flatnonzero(sending).tolist())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_without_cache_and_code_it_is_exact(tmp_path, workers):
+    graph, exact = graph_of(), find("cdfgnn").policy({"epsilon": 0, "bits": 32} if workers > 1 else {})
+    alone = run(cut(graph, 1, "random", tmp_path), config("sage", 0.5))
+    assert_equal_runs(alone, run(vertex(graph, workers, tmp_path), config("sage", 0.5), exact))
+
+
+def test_resumed_bit_for_bit(tmp_path):
+    book = vertex(graph_of(), 3, tmp_path)
+
+    def losses(steps, out, resume=False):
+        found, asked = [], replace(ASKED, steps=steps, eval_every=10, model=replace(SHAPE, dropout=0.5, layers=3))
+
+        def work(transport):
+            watch = (lambda line: found.append((line["loss"], line["cache"]))) if transport.rank == 0 else None
+            policy = find("cdfgnn").policy({"epsilon": 0.1})
+            train(book, asked, transport, policy=policy, out=tmp_path / out, resume=resume, watch=watch)
+
+        Hub(3).run(work)
+        return found
+
+    assert losses(10, "parted") + losses(20, "parted", resume=True) == losses(20, "whole")
+
+
+def test_other_cuts_are_refused(tmp_path):
+    with pytest.raises(InputError, match="--cut vertex --method ebv"):
+        run(cut(graph_of(), 2, "random", tmp_path), config(), find("cdfgnn").policy({}))
+
+
+def test_errors_of_coding_do_not_add_up():
+    """Differences at 4 bits over 400 steps: what readers hold stays as close as one message can say."""
+    from isthmus.comm import Add, All, Buffers, ChannelId, Links, Stages, codec
+
+    steps, draw = 400, np.random.default_rng(0)
+    path = np.cumsum(draw.normal(size=(steps, 6, 16)), axis=0)
+
+    def work(transport):
+        other = 1 - transport.rank
+        links = Links([torch.arange(6, dtype=torch.int32) if q == other else torch.empty(0, dtype=torch.int32)
+                       for q in range(2)], [6 if q == other else 0 for q in range(2)])  # fmt: skip
+        stages = Stages(All(), codec(4), merge=Add())
+        channel = Channel(transport, stages, links, ChannelId(0, "forward", "scatter"), 0, Buffers())
+        gaps = []
+        for step in range(steps):
+            channel.post(step, torch.from_numpy(path[step]), links, "embeddings")
+            gaps.append(float((channel.take(step) - torch.from_numpy(path[step])).abs().mean()))
+        return gaps
+
+    gaps = Hub(2).run(work)[0]
+    assert np.mean(gaps[-50:]) < 1.2 * np.mean(gaps[50:100])
