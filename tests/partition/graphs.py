@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 
 from isthmus.graph.graph import Graph
+from isthmus.partition import METHODS
+
+INSTALLED = [name for name in METHODS if name != "kaminpar" or find_spec("kaminpar")]
+"""The methods that can be tried here: KaMinPar is an extra."""
 
 
 def graph_of(pairs, nodes, *, directed=False, features=3, splits=1, seed=0, **changes) -> Graph:

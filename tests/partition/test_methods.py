@@ -1,15 +1,16 @@
 """Each method gives every node a part, evenly; METIS cuts less, and balances several loads at once."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from partition.graphs import communities, edges_of, graph_of
+from partition.graphs import INSTALLED, communities, edges_of, graph_of
 
 from isthmus.errors import InputError
 from isthmus.kernels.native import core
-from isthmus.partition import METHODS, CutOptions, assign, metis, partition
+from isthmus.partition import CutOptions, assign, metis, partition
 from isthmus.partition import ldg as streaming
 from isthmus.partition.adjacency import symmetric_csr
 from isthmus.partition.ldg import ldg
@@ -36,7 +37,7 @@ def imbalance(load, assignment, parts):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", INSTALLED)
 def test_every_node_has_a_part_and_no_part_is_empty(method, parts, directed):
     graph = communities(directed=directed)
     part = assign(graph, parts, method, CutOptions())
@@ -46,14 +47,14 @@ def test_every_node_has_a_part_and_no_part_is_empty(method, parts, directed):
     assert imbalance(np.ones(graph.num_nodes), part, parts) < 1.2
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", INSTALLED)
 def test_as_many_parts_as_nodes(method):
     part = assign(graph_of([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], 5), 5, method, CutOptions())
     assert sorted(part) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("parts", [0, -1, 11])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", INSTALLED)
 def test_impossible_number_of_parts(method, parts):
     with pytest.raises(InputError, match="1 to 10 parts"):
         assign(graph_of([(0, 1)], 10), parts, method, CutOptions())
@@ -195,10 +196,30 @@ def test_metis_follows_edge_weights():
         assert_array_equal(np.bincount(part), [2, 2])
 
 
+@pytest.mark.skipif("kaminpar" not in INSTALLED, reason="KaMinPar is an extra: pip install 'isthmus[kaminpar]'")
+@pytest.mark.parametrize("directed", [False, True])
+def test_kaminpar_cuts_as_little_as_metis(directed):
+    graph = communities(nodes=800, inside=0.95, directed=directed)
+    cut = {}
+    for method in ("metis", "kaminpar"):
+        part = assign(graph, 4, method, CutOptions(seed=1))
+        source, target = edges_of(graph).T
+        cut[method] = np.count_nonzero(part[source] != part[target])
+        assert np.bincount(part, weights=1 + graph.degree / graph.degree.mean()).max() <= 1.1 * 2 * graph.num_nodes / 4
+    assert cut["kaminpar"] <= 1.2 * cut["metis"]
+    assert_array_equal(assign(graph, 4, "kaminpar", CutOptions(seed=1)), part)
+
+
+def test_kaminpar_that_is_not_installed_is_asked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kaminpar", None)
+    with pytest.raises(InputError, match=r"KaMinPar is not installed: pip install 'isthmus\[kaminpar\]'"):
+        assign(communities(), 2, "kaminpar", CutOptions())
+
+
 def test_metis_refuses_what_does_not_fit(monkeypatch):
     graph = communities()
     monkeypatch.setattr(metis, "free_memory", lambda: 80 * graph.num_edges - 1)
-    with pytest.raises(InputError, match="use --method ldg"):
+    with pytest.raises(InputError, match=r"use --method kaminpar, which needs a quarter .*, or --method ldg"):
         kway(graph.indptr, graph.indices, 2)
     monkeypatch.setattr(metis, "free_memory", lambda: None)
     assert set(kway(graph.indptr, graph.indices, 2)) == {0, 1}

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from graphs import sparse_rows
 from numpy.testing import assert_array_equal
-from partition.graphs import communities, edges_of, graph_of
+from partition.graphs import INSTALLED, communities, edges_of, graph_of
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
-from isthmus.partition import METHODS, Book, partition
+from isthmus.partition import Book, partition
 from isthmus.partition import adjacency as chunking
 from isthmus.partition.parts import Relabelling, write_parts
 
@@ -71,7 +71,7 @@ def rich_graph(directed):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", INSTALLED)
 def test_round_trip(tmp_path, monkeypatch, method, directed):
     monkeypatch.setattr(chunking.row_chunks, "__defaults__", (97,))  # many chunks
     graph = rich_graph(directed)
@@ -136,7 +136,7 @@ def test_empty_boundary_isolated_nodes_and_part_without_training(tmp_path):
 
 def test_graph_without_edges(tmp_path):
     graph = graph_of([], 5)
-    for method in METHODS:
+    for method in INSTALLED:
         book = partition(graph, 2, method, out=tmp_path / method)
         assert sorted(part.inner for part in book.parts) == [2, 3]
 

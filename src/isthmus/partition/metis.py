@@ -99,7 +99,8 @@ def _check_memory(edges: int) -> None:
     if free is not None and needed > free:
         raise InputError(
             f"METIS needs about {needed / 2**30:.0f} GiB for {edges:,} edges and {free / 2**30:.0f} GiB are free: "
-            "use --method ldg, which streams (or --order ldg, if it is the order inside a part)"
+            "use --method kaminpar, which needs a quarter (pip install 'isthmus[kaminpar]'), or --method ldg, which "
+            "streams (--order ldg, if it is the order inside a part)"
         )
 
 
