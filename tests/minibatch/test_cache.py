@@ -12,6 +12,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr
 from isthmus.minibatch import BatchConfig, BatchPolicy, NodeData, batch_maker
 from isthmus.minibatch.cache import CacheConfig, ListCache
+from isthmus.minibatch.forecast import expected_rows
 from isthmus.minibatch.vip import read_probability, row_chunks
 from isthmus.partition import own_part
 from isthmus.sample import Structure
@@ -85,6 +86,14 @@ def test_probabilities_are_those_of_the_formula():
         chunks = list(row_chunks(pattern.indptr, edges))
         assert [first for first, _ in chunks] == [0, *(last for _, last in chunks[:-1])]
         assert chunks[-1][1] == 9
+
+
+def test_expected_rows_are_those_that_batches_read(tmp_path):
+    graph = community_graph(400, degree=4.0, seed=3)
+    book = cut(graph, 2, "metis", tmp_path)
+    hits, misses = counted(graph, book, CacheConfig("vip", 1), steps=60)  # of which every row is asked for, but one
+    # Draws of nodes with common neighbours are not independent, and few nodes have many of those.
+    assert sum(expected_rows(book, 20, (3, 2))) == pytest.approx((hits + misses) / 60, rel=0.2)
 
 
 @pytest.mark.parametrize("wrong", [{"order": "luck"}, {"rows": -1.0}, {"window": 0}])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from isthmus.cli.shared import Json, Source, app, show
 
@@ -35,6 +36,10 @@ def inspect(
     hosts: Annotated[
         int | None, typer.Option(help="Count rows within and between so many hosts; default: those it was cut for.")
     ] = None,
+    fanout: Annotated[
+        str | None, typer.Option(help="Expect the rows pulled for mini-batches with these fanouts, as 15,10,5.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="With --fanout: seed nodes of a step, over all workers.")] = 1000,
     as_json: Json = False,
 ) -> None:
     """Show the quality of a partition: cut, halo, rows of each leg, balance, bytes.
@@ -51,4 +56,14 @@ def inspect(
     if hosts is None and isinstance(cut_for, int) and cut_for > 1:
         hosts = cut_for
     sent = None if hosts is None else messages(book, hosts)
-    show({**book.quality, **(sent or {})}, describe(book, sent), as_json)
+    told, table = {**book.quality, **(sent or {})}, describe(book, sent)
+    if fanout is not None:
+        from isthmus.engine import TrainConfig
+        from isthmus.minibatch.forecast import expected_rows
+
+        asked = TrainConfig(fanout=fanout, batch_size=batch_size)
+        rows = [round(count) for count in expected_rows(book, batch_size, asked.fanouts)]
+        told["rows_per_batch"] = rows
+        words = ", ".join(f"{count:,}" for count in rows)
+        table = Group(table, f"rows of other parts that a batch of {batch_size:,} reads, by part: {words}")
+    show(told, table, as_json)

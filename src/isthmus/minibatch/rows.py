@@ -30,20 +30,19 @@ class Rows:
         return self.own.shape[1]
 
     def pull(self, nodes: Tensor, step: int, name: str = "features", coming: Sequence[Tensor] = ()) -> Tensor:
-        """Return the rows of nodes (int64 [m], book ids), [m, F]. Other workers are asked first and answered last.
+        """Return the rows of nodes (int64 [m], book ids), [m, F].
 
         ``coming``: the nodes that the next steps will read, for a cache that wants to know.
         """
         transport, first = self.requests.transport, self.requests.first
         where = Where(name, "pull", step, "features")
         mine = (nodes >= first) & (nodes < first + len(self.own))
-        out = torch.empty(len(nodes), self.width, dtype=self.own.dtype)
+        # One pass over all rows: those of others are overwritten below.
+        out = self._gather(torch.where(mine, nodes - first, 0)) if len(self.own) else self._none(len(nodes))
         missing = others = (~mine).nonzero().flatten()
         if self.cache is not None:
             missing = self._from_cache(nodes, others, out)
         asked = self.requests.ask(nodes[missing], where) if transport.size > 1 else None
-        here = mine.nonzero().flatten()
-        out[here] = self._gather((nodes[here] - first).to(torch.int32))
         if asked is not None:
             self._exchange(asked, where, out, missing)
         if self.cache is not None and coming:
@@ -84,6 +83,10 @@ class Rows:
             self.codec.encode(self.own, rows, message, key, None)
 
     def _gather(self, rows: Tensor) -> Tensor:
+        """Return some of my rows (int32 or int64), dense."""
         if isinstance(self.own, SparseMatrix):
             return self.own.take(rows.long()).dense()
         return kernels.gather_rows(self.own, rows)
+
+    def _none(self, count: int) -> Tensor:
+        return torch.empty(count, self.width, dtype=self.own.dtype)
