@@ -107,7 +107,7 @@ def test_a_model_of_ones_own(tmp_path, workers):
         ({"set": {"share": 0.1}}, "no option 'share'"),
         ({"set": ["rate"]}, "name=value"),
         ({"model": "mlp"}, "gcn, sage, gat, or your own as package.module:NAME"),
-        ({"optimizer": "lion"}, "adam, adamw, sgd"),
+        ({"optimizer": "lion"}, "unknown optimizer 'lion': use one of .*adam, .*sgd"),
         ({"workers": 5}, "2 parts but 5 workers"),
         ({"threads": 0}, "threads must be at least 1"),
         ({"method": "ldg"}, "is already cut"),

@@ -206,9 +206,11 @@ def test_bytes_are_what_the_cut_says(tmp_path):
     book = cut(graph, 3, "random", tmp_path)
     links, halo = Links(graph, book), sum(part.halo for part in book.parts)
     near = sum(len(links.near(*link)) for link in links.rows)
-    summary = run(book, replace(ASKED, steps=4), None)[0].summary
+    summary = run(book, replace(ASKED, steps=4, cut="edge"), None)[0].summary
+    covered = run(book, replace(ASKED, steps=4), None)[0].summary["bytes_per_step"]
     sent, once = summary["bytes_per_step"], halo * 10 * 4 / 4
     assert sent["embeddings"] == sent["gradients"] == near * 4 * 4
+    assert 0 < covered["embeddings"] == covered["gradients"] < sent["embeddings"]
     assert 0 < near < halo
     assert sent["features"] == round(once)
     assert summary["rows"]["halo"] == halo
