@@ -9,7 +9,7 @@ CORE := $(wildcard src/isthmus/kernels/csrc/*)
 CODE := src tests benchmarks tools examples setup.py
 
 .PHONY: demo test test-all fuzz lint format derived docs coverage bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
-	bench-overlap bench-papers clean
+	bench-overlap bench-papers bench-minibatch clean
 .DEFAULT_GOAL := demo
 
 $(BIN)/python:
@@ -71,7 +71,7 @@ bench-engine: $(READY)  ## a full-graph epoch against PyG (and DGL: make bench-e
 
 bench-minibatch: $(READY)  ## mini-batches on one core against torch, PyG (and GraphBolt and DGL: make bench-minibatch DGL=/path/to/python)
 	$(BIN)/python benchmarks/minibatch.py $(if $(DGL),--dgl $(DGL))
-	$(BIN)/python benchmarks/minibatch.py --graph synthetic:products@1 --repeats 3 $(if $(DGL),--dgl $(DGL))
+	$(BIN)/python benchmarks/minibatch.py --graph synthetic:products@1 --order given --repeats 3 $(if $(DGL),--dgl $(DGL))
 
 bench-kernels: $(READY)  ## aggregation against torch, PyG (and DGL), and against the memory's speed
 	$(BIN)/python benchmarks/kernels.py $(if $(DGL),--dgl $(DGL))

@@ -3,7 +3,8 @@
     python benchmarks/minibatch.py [--graph synthetic:products@0.15] [--repeats 5] [--hidden 256] [--dgl PYTHON]
 
 All have one thread and take turns, with the same seed nodes; all train on the same batches. Times are those of the
-processor, medians, so that others on the machine change them little. The graph has the order in which parts keep it,
+processor, medians, so that others on the machine change them little. Memory is that of `isthmus train` (huge pages,
+freed blocks are kept), for PyG and torch as well. The graph has the order in which parts keep it,
 for the peers as well. `--dgl PYTHON` adds GraphBolt (int32) and DGL through an interpreter that has DGL 2.1.0.
 """
 
@@ -28,7 +29,7 @@ from torch.nn import functional
 from isthmus import kernels
 from isthmus.comm import Hub
 from isthmus.graph import load
-from isthmus.launch.memory import use_huge_pages
+from isthmus.launch.memory import kept_blocks, use_huge_pages
 from isthmus.local import LocalGraph, Policy
 from isthmus.minibatch.apart import layers_of
 from isthmus.nn import ModelConfig
@@ -127,14 +128,16 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=1024)
     options.add_argument("--fanout", default="15,10,5")
     options.add_argument("--hidden", type=int, default=256)
+    options.add_argument("--order", default="metis", help="of the nodes in the part; given: as the graph has them")
     options.add_argument("--no-training", action="store_true")
     options.add_argument("--dgl", metavar="PYTHON")
     asked = options.parse_args()
     use_huge_pages()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        partition(load(asked.graph), 1, out=Path(folder) / "parts")
-        run(asked, Path(folder), Book.read(Path(folder) / "parts"))
+        partition(load(asked.graph), 1, out=Path(folder) / "parts", order=asked.order)
+        with kept_blocks():
+            run(asked, Path(folder), Book.read(Path(folder) / "parts"))
 
 
 def run(asked: argparse.Namespace, folder: Path, book: Book) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from docs.pages import DOCS, blocks
 from runs import ASKED, as_threads
 
 from isthmus.comm import Hub
@@ -19,12 +20,6 @@ from isthmus.engine import train
 from isthmus.graph import load
 from isthmus.launch import local
 from isthmus.partition import partition
-
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def test_your_own_model(tmp_path, monkeypatch, capsys):

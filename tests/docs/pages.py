@@ -9,8 +9,14 @@ from isthmus.comm import FORWARD, GATHER, SCATTER, Active, Add, Changed, Every, 
 from isthmus.recipes import find
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RECIPE_PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code of a page under docs/ in one language, block by block."""
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def name_of(page: Path) -> str:
