@@ -80,10 +80,17 @@ inline int64_t winner(uint64_t key, int64_t degree, const float* weight) {
   return best;
 }
 
-// Whether LABOR-0 keeps an edge of a row: r < size / degree, both sides times degree * 2^32.
-inline bool labor_keeps(uint64_t stream, int64_t source, int64_t degree, int64_t size) {
-  return (key_of(stream, source) >> 32) * (uint64_t)degree < (uint64_t)size << 32;
-}
+// Whether LABOR-0 keeps edge e, of a row that ends before `end`: r < size / degree, both sides times degree * 2^32.
+struct Labor {
+  uint64_t stream;
+  const int32_t* indices;
+  const int64_t* names;
+  bool keeps(int64_t e, int64_t end, int64_t degree, int64_t size) const {
+    if (names) __builtin_prefetch(names + indices[std::min(e + kAhead, end - 1)]);
+    const int64_t source = names ? names[indices[e]] : indices[e];
+    return (key_of(stream, source) >> 32) * (uint64_t)degree < (uint64_t)size << 32;
+  }
+};
 
 }  // namespace
 
@@ -169,11 +176,12 @@ ISTHMUS_API void draw_by_weight(uint64_t stream, int64_t rows, const int64_t* be
 // How many edges of each row LABOR-0 keeps.
 ISTHMUS_API void count_labor(uint64_t stream, int64_t rows, const int64_t* begin, const int64_t* degree,
                              const int32_t* indices, const int64_t* names, int64_t size, int64_t* counts, int threads) {
+  const Labor labor{stream, indices, names};
   for_each(rows, threads, [&](int64_t r) {
+    const int64_t end = begin[r] + degree[r];
     int64_t kept = degree[r] <= size ? degree[r] : 0;
     if (degree[r] > size)
-      for (int64_t e = begin[r]; e < begin[r] + degree[r]; ++e)
-        kept += labor_keeps(stream, names ? names[indices[e]] : indices[e], degree[r], size);
+      for (int64_t e = begin[r]; e < end; ++e) kept += labor.keeps(e, end, degree[r], size);
     counts[r] = kept;
   });
 }
@@ -182,11 +190,13 @@ ISTHMUS_API void count_labor(uint64_t stream, int64_t rows, const int64_t* begin
 ISTHMUS_API void draw_labor(uint64_t stream, int64_t rows, const int64_t* begin, const int64_t* degree,
                             const int32_t* indices, const int64_t* names, int64_t size, const int64_t* new_indptr,
                             int64_t* numbers, int threads) {
+  const Labor labor{stream, indices, names};
   for_each(rows, threads, [&](int64_t r) {
     const bool all = degree[r] <= size;
+    const int64_t end = begin[r] + degree[r];
     for (int64_t e = begin[r], to = new_indptr[r]; to < new_indptr[r + 1]; ++e) {
       numbers[to] = e;  // only a kept one moves the place on
-      to += all || labor_keeps(stream, names ? names[indices[e]] : indices[e], degree[r], size);
+      to += all || labor.keeps(e, end, degree[r], size);
     }
   });
 }
