@@ -17,7 +17,7 @@ from isthmus.engine.prepare import Views
 from isthmus.engine.saved_run import SavedRun
 from isthmus.engine.step import predict as logits_of
 from isthmus.errors import InputError
-from isthmus.local import Policy
+from isthmus.local import Policy, Savings
 
 
 def reference(book, run):
@@ -25,7 +25,7 @@ def reference(book, run):
     whole = SavedRun.read(run)
 
     def work(transport):
-        views = Views.of(book, whole.config, Policy(), transport)
+        views = Views.of(book, whole.config, Policy(Savings(cover=False)), transport)
         return views.scored[-1].graph.nodes, logits_of(whole.model(book), views.scored[-1], 0)
 
     nodes, logits = (torch.cat(pieces) for pieces in zip(*Hub(book.num_parts).run(work), strict=True))
@@ -72,7 +72,7 @@ def test_embedding_enters_the_last_convolution(tmp_path):
     whole = SavedRun.read(run)
 
     def work(transport):
-        graph = Views.of(book, whole.config, Policy(), transport).scored[-1].graph
+        graph = Views.of(book, whole.config, Policy(Savings(cover=False)), transport).scored[-1].graph
         with torch.no_grad():
             return graph.nodes, whole.model(book).convs[-1](graph, rows[graph.nodes])
 

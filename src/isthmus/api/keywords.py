@@ -71,6 +71,8 @@ class TrainOptions(TypedDict, total=False):
     """Decay of an average of the weights, which is then evaluated and kept."""
     loss: str | None
     """cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn."""
+    init: str | None
+    """Start from the best weights of this run."""
     steps: int
     """Weight updates."""
     epochs: int | None
@@ -140,6 +142,8 @@ class PredictOptions(TypedDict, total=False):
     """Only these, in this order: original ids, one per line or .npy."""
     overwrite: bool
     """Replace existing files."""
+    source: str | os.PathLike[str] | None
+    """Another graph to score, cut or not, such as the run's own after nodes and edges were added."""
 
 
 class WorkerOptions(TypedDict, total=False):

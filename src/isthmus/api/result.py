@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
+from isthmus.engine.checkpoint import read_best
+from isthmus.engine.saved_run import SavedRun
+from isthmus.nn.export import pyg_names
 from isthmus.wording import methods_speak_python
 
 
@@ -58,6 +63,17 @@ class TrainResult:
     def metrics(self) -> list[dict[str, Any]]:
         """Every line of metrics.jsonl: step, loss, seconds, and at evaluations the scores."""
         return [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
+
+    def state_dict(self, names: str = "own") -> dict[str, Tensor]:
+        """Return the best weights; ``names="pyg"``: under the names of PyG's GCN, GraphSAGE or GAT."""
+        weights = read_best(self.run)[1]
+        return weights if names == "own" else pyg_names(self.summary["model"]["model"], weights)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model with the best weights, to be called with a graph (`isthmus.Worker`) or, one of PyG's, as it is."""
+        saved = SavedRun.read(self.run)
+        return saved.model(saved.book(), named=self.summary["model"]["model"])
 
     def predict(self, out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
         """Predict with this run; see `isthmus.predict`."""

@@ -63,7 +63,8 @@ def predict(
         asked["model"] = run.summary["model"]["model"]  # the caller named it for training
     folder = run.run if isinstance(run, TrainResult) else run
     asked["what"] = by_comma(asked["what"])
-    asked["nodes"] = None if asked["nodes"] is None else os.fspath(asked["nodes"])
+    for name in ("nodes", "source"):
+        asked[name] = None if asked[name] is None else os.fspath(asked[name])
     asked["model"] = None if asked["model"] is None else importable(asked["model"])
     moved = None if parts is None else os.fspath(parts)
     config = PredictConfig(os.fspath(folder), os.fspath(out), **values_of(PredictConfig, asked))

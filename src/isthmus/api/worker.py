@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -23,11 +24,12 @@ from isthmus.engine.drift import OFTEN, check_alike
 from isthmus.engine.notes import about_edges, shared_norms
 from isthmus.engine.prepare import Views
 from isthmus.engine.progress import Progress
-from isthmus.engine.record import over_workers
+from isthmus.engine.record import Record, over_workers
+from isthmus.engine.saved_run import described
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
-from isthmus.nn import distribute
+from isthmus.nn import LocalData, distribute
 from isthmus.options import shows
 from isthmus.tasks.metrics import check_metric, default_metric
 from isthmus.tasks.task import Task
@@ -104,6 +106,7 @@ class Worker:
         self.x, self.y = data.x, data.y
         self.train_mask, self.val_mask, self.test_mask = (data.masks[name] for name in ("train", "val", "test"))
         self.steps = 0
+        self.extra: dict[str, Any] = {}
         self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
         self.graph.runtime.begin(0)
 
@@ -129,31 +132,35 @@ class Worker:
             tensor.data.copy_(self.transport.all_reduce(value, where))
         self._trained = model, optimizer
 
-    def step(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
+    @property
+    def data(self) -> LocalData:
+        """This worker's nodes in the form of PyG's ``Data``, for models that take one: ``model(worker.data)``."""
+        masks = {"train_mask": self.train_mask, "val_mask": self.val_mask, "test_mask": self.test_mask}
+        return LocalData(self.graph, self.x, y=self.y, **masks)
+
+    def step(self, loss: Tensor, rows: float | Tensor | None = None, weight: float | Tensor | None = None) -> float:
         """Do ``loss.backward()`` and ``optimizer.step()`` on all workers together; return the loss over all their rows.
 
         ``loss`` is the mean over this worker's training nodes or, if ``rows`` is given, over that many rows. It counts
-        by its share of all workers' rows, so the update is that of one process with the whole graph. A mean with class
-        weights divides by the sum of its rows' weights, which cannot be seen in it: pass ``rows=weight[y].sum()``.
+        by its share of all workers' rows, so the update is that of one process with the whole graph. With ``weight``,
+        ``loss`` is a total instead, which is divided by the weights of all workers: for a loss with class weights, pass
+        it with ``reduction="sum"``, and ``weight=w[y].sum()``.
         """
-        total = self.backward(loss, rows)
+        total = self.backward(loss, rows, weight)
         self._prepared[1].step()
         return total
 
-    def backward(self, loss: Tensor, rows: float | Tensor | None = None) -> float:
+    def backward(self, loss: Tensor, rows: float | Tensor | None = None, weight: float | Tensor | None = None) -> float:
         """Do `step` without the optimizer's update: the gradients are summed over the workers, e.g. to be clipped."""
         model, _ = self._prepared
         if self.steps % OFTEN == 0:
             self._check_alike(model)
-        mine: float = float(self.train_mask.sum()) if rows is None else float(rows)
-        all_rows: float = self.book.train[self.config.split]
-        if rows is not None:
-            where = Where("rows", "reduce", self.steps, "weights")
-            all_rows = float(self.transport.all_reduce(torch.tensor([mine], dtype=torch.float64), where))
-        share = mine / all_rows if all_rows else 0.0
+        if rows is not None and weight is not None:
+            raise InputError("rows= is for a mean, weight= for a total: give one of them")
+        share = self._share(rows, weight)
         self.graph.runtime.backward(loss, torch.full_like(loss, share))
         # The mean over no rows is NaN, but has no gradient either.
-        value = loss.detach() * share if mine else torch.zeros_like(loss)
+        value = loss.detach() * share if share else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
         ignored = about_edges(self.book, self.graph, type(model).__name__)
@@ -161,6 +168,17 @@ class Worker:
             note(ignored)
         self.graph.runtime.begin(self.steps)
         return total
+
+    def _share(self, rows: float | Tensor | None, weight: float | Tensor | None) -> float:
+        """Return the factor of this worker's loss in that of all workers."""
+        given = rows if weight is None else weight
+        if given is None:
+            mine, whole = float(self.train_mask.sum()), float(self.book.train[self.config.split])
+        else:
+            mine = float(given.detach()) if isinstance(given, Tensor) else float(given)
+            message = torch.tensor([mine], dtype=torch.float64, device=self.x.device)
+            whole = float(self.transport.all_reduce(message, Where("rows", "reduce", self.steps, "weights")))
+        return (mine if weight is None else 1.0) / whole if whole else 0.0
 
     def evaluate(self, model: nn.Module, call: Call | None = None) -> dict[str, float]:
         """Return the exact scores of train, val and test nodes over all workers; NaN if there are no such nodes.
@@ -177,19 +195,30 @@ class Worker:
         self._check_alike(model)
         return self._in_evaluation(model, lambda: predict(model, self._views.train, self.steps, call))
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a checkpoint, whole or not at all, to a folder that all workers can read; keep the two newest."""
+    def save(self, folder: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
+        """Write a checkpoint, whole or not at all, to a folder that all workers can read; keep the two newest.
+
+        ``extra``, such as ``{"scheduler": scheduler.state_dict()}``, is kept with it: numbers, words, lists, dicts and
+        tensors. `isthmus predict` takes the folder, with ``--model package.module:Net`` for a model that is made by
+        ``Net(features, classes)``; the weights are in ``checkpoints/step-N/best.safetensors``.
+        """
         (model, optimizer), run = self._prepared, Path(folder)
         self._check_alike(model)
         if not self.graph.runtime.policy.stateless:
             checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
             self._meet()
         if self.rank == 0:
-            checkpoint.save(run, Progress(self.steps), model, optimizer, {}, self._identity, self.size)
+            if extra is not None:
+                checkpoint.save_extra(run, self.steps, extra)
+            progress, best = Progress(self.steps, best_step=self.steps), model.state_dict()
+            checkpoint.save(run, progress, model, optimizer, best, self._identity, self.size)
+            own = replace(self.config.model, model=f"{type(model).__module__}:{type(model).__qualname__}")
+            config = replace(self.config, model=own)
+            Record(run).begin(described(model, config, self.book, self.transport), self.steps)
         self._meet()
 
     def restore(self, folder: str | os.PathLike[str]) -> int:
-        """Resume from the newest checkpoint in the folder; return its step, 0 if there is none."""
+        """Resume from the newest checkpoint in the folder; return its step, 0 for none. `extra` has the rest."""
         (model, optimizer), run = self._prepared, Path(folder)
         found = checkpoint.newest(run, self.print) if self.rank == 0 and checkpoint.steps(run) else -1
         step = int(over_workers([float(found)], self.transport)[0])
@@ -199,6 +228,7 @@ class Worker:
         if not self.graph.runtime.policy.stateless and before == self.size:
             with checkpoint.fitting(run):
                 self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
+        self.extra = checkpoint.read_extra(run, step)
         self.steps = progress.step
         self.graph.runtime.begin(self.steps)
         return self.steps

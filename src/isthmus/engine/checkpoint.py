@@ -33,6 +33,7 @@ NEEDED = {"model.safetensors", "optimizer.safetensors", "best.safetensors", "sta
 KEEP = 2  # newest checkpoints that are kept, besides step 0
 _SUMS = "checksums.json"
 _AVERAGES = "averages"
+_TENSOR = "tensor of this number"
 _OTHER_SHAPES = ("row_var", "col_var")  # of Adafactor
 
 
@@ -59,6 +60,46 @@ def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> No
     """Write a worker's own share of a checkpoint; `save` publishes the checkpoint when all shares are written."""
     with _building(run, step) as folder:
         save_file(_contiguous(state), folder / _worker_file(rank))
+
+
+def save_extra(run: Path, step: int, extra: dict[str, Any]) -> None:
+    """Write what a user's own loop keeps beside its weights, before `save` publishes the checkpoint."""
+    tensors: dict[str, Tensor] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            tensors[str(len(tensors))] = value
+            return {_TENSOR: len(tensors) - 1}
+        if isinstance(value, dict):
+            return {str(name): plain(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(one) for one in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise InputError(f"extra holds a {type(value).__name__}: it keeps numbers, words, lists, dicts and tensors")
+
+    content = plain(extra)
+    with _building(run, step) as folder:
+        (folder / "extra.json").write_text(json.dumps(content))
+        save_file(_contiguous(tensors), folder / "extra.safetensors")
+
+
+def read_extra(run: Path, step: int) -> dict[str, Any]:
+    """Return what `save_extra` wrote; lists in place of tuples, and words for names that were numbers."""
+    file = _folder(run, step) / "extra.json"
+    if not file.is_file():
+        return {}
+    tensors = _load(file.with_suffix(".safetensors"))
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            if set(value) == {_TENSOR}:
+                return tensors[str(value[_TENSOR])]
+            return {name: whole(one) for name, one in value.items()}
+        return [whole(one) for one in value] if isinstance(value, list) else value
+
+    with fitting(file.parent):
+        return whole(read_json(file, _AGAIN))
 
 
 def save(

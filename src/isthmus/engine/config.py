@@ -71,6 +71,7 @@ class TrainConfig:
         None, "cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn.", "Learning", "train compare"
     )
     """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels."""
+    init: str | None = option(None, "Start from the best weights of this run.", "Learning", "train")
     steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
     epochs: int | None = option(None, "Passes over the training nodes, in place of steps.", "Learning", _MOST, least=1)
     """A step of full-graph training is one."""

@@ -85,6 +85,13 @@ class PredictConfig:
         "predict",
         accepts="str | type[nn.Module] | Callable[..., nn.Module] | None",
     )
+    source: str | None = option(
+        None,
+        "Another graph to score, cut or not, such as the run's own after nodes and edges were added.",
+        "Run",
+        "predict",
+        accepts="str | os.PathLike[str] | None",
+    )
     trust: bool = option(False, "Import the model that the run folder names.", "Model", "predict")
 
     def __post_init__(self) -> None:
@@ -148,7 +155,10 @@ def predict(
     """
     begun = time.perf_counter()
     trained = SavedRun.read(asked.run)
-    trained.check(book)
+    if asked.source is None:
+        trained.check(book)
+    else:
+        trained.check_source(book)
     what = asked.columns(book)
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
@@ -158,10 +168,12 @@ def predict(
     last = _last_conv(net, asked) if "embedding" in what else None
     dense = not isinstance(net, Model)
     config = replace(trained.config, loss=None, metric=None)  # a run folder may name code that nobody asked for
-    view = Views.of(book, config, policy or Policy(), transport, dense).scored[-1]  # the view of all nodes
+    view = Views.of(book, config, _by_halo(policy or Policy()), transport, dense).scored[-1]  # the view of all nodes
     own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
     logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(net, view, trained.best_step, last))
-    chosen = columns(what, Task.of(book), embeddings.shape[1], one_score=asked.table)
+    chosen = columns(
+        what, Task(Task.of(book).kind, trained.classes or book.classes), embeddings.shape[1], one_score=asked.table
+    )
     names = torch.empty(len(logits), 0)
     if book.has_ids:
         ids = np.concatenate([book.ids(k) for k in parts])
@@ -180,6 +192,11 @@ def predict(
         "seconds": round(time.perf_counter() - begun, 6),
         "memory_peak_bytes": round(memory),
     }
+
+
+def _by_halo(policy: Policy) -> Policy:
+    """Return the policy without covers: the order of a node's sums is then a matter of its neighbours alone."""
+    return replace(policy, savings=replace(policy.savings, cover=False))
 
 
 def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:

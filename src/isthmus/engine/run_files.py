@@ -19,6 +19,8 @@ class RunFacts:
     workers: int
     graph: str = ""
     model_class: str | None = None
+    features_in: int | None = None
+    classes: int | None = None
     threads: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
 

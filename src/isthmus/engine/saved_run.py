@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+import isthmus
+from isthmus.comm import Transport
 from isthmus.engine import checkpoint
 from isthmus.engine.config import DTYPES, TrainConfig
 from isthmus.engine.run_files import RunFacts
@@ -34,6 +39,9 @@ class SavedRun:
     """The number of workers when the run was last started."""
     best_step: int
     best: dict[str, Tensor]
+    features: int | None = None
+    """The number of features of the graph it was trained on, and of its classes; None in older runs."""
+    classes: int | None = None
 
     @staticmethod
     def read(folder: str | Path) -> SavedRun:
@@ -47,7 +55,18 @@ class SavedRun:
         if progress.best_step == 0:
             raise InputError(f"{run} ended before its first evaluation: go on with it by `isthmus train … --resume`")
         parts, fingerprint = Path(facts.parts), str(identity.get("parts"))
-        return SavedRun(run, config, parts, fingerprint, model_class, facts.workers, progress.best_step, best)
+        return SavedRun(
+            run,
+            config,
+            parts,
+            fingerprint,
+            model_class,
+            facts.workers,
+            progress.best_step,
+            best,
+            facts.features_in,
+            facts.classes,
+        )
 
     def book(self, moved_to: str | Path | None = None) -> Book:
         """Return the parts of the run: from the given folder, else the original place, else inside the run folder."""
@@ -63,6 +82,18 @@ class SavedRun:
         if book.fingerprint != self.fingerprint:
             raise InputError(
                 f"{book.folder} holds other parts than {self.folder} was trained on: give those with --parts DIR"
+            )
+
+    def check_source(self, book: Book) -> None:
+        """Refuse to score another graph that the weights do not suit."""
+        if self.features not in (None, book.features):
+            raise InputError(
+                f"{book.name} has {book.features} features, {self.folder} was trained with {self.features}"
+            )
+        if self.config.features == "standard":
+            raise InputError(
+                f"{self.folder} was trained with --features standard, by means of its own graph, which are not kept: "
+                "scale the features beforehand, and train with --features raw"
             )
 
     def shape(self, named: str | None = None, trust: bool = False) -> ModelConfig:
@@ -94,23 +125,47 @@ class SavedRun:
         if own is None:
             shape, dtype = self.shape(named, trust), DTYPES[self.config.dtype]
             with enough_memory(f"the model of {self.folder}"):
-                own = shape.build(book.features, book.classes, self.config.seed, dtype)
+                own = shape.build(self.features or book.features, self.classes or book.classes, self.config.seed, dtype)
             if self.model_class != class_name(own):
                 raise InputError(
                     f"{self.folder} was trained with another model ({self.model_class}) than {shape.model} makes "
                     f"({class_name(own)}): name that one with --model, or in Python give yours to "
                     "isthmus.engine.predict(…, model=…)"
                 )
+        self.load_into(own)
+        return own
+
+    def load_into(self, model: nn.Module) -> None:
+        """Give a model the best weights."""
         try:
-            own.load_state_dict(self.best)
+            model.load_state_dict(self.best)
         except RuntimeError:  # the original message lists every tensor, on many lines
             raise InputError(
-                f"the weights of {self.folder} do not fit {class_name(own)}: give the model that was trained"
+                f"the weights of {self.folder} do not fit {class_name(model)}: give the model that was trained"
             ) from None
-        return own
 
 
 def class_name(model: nn.Module | type) -> str:
     """Return the class of a model as config.json stores it, such as isthmus.nn.models.SAGE."""
     kind = model if isinstance(model, type) else type(model)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def described(model: nn.Module, config: TrainConfig, book: Book, transport: Transport) -> dict[str, Any]:
+    """Return the content of config.json."""
+    return {
+        **config.as_dict(),
+        "model_class": class_name(model),
+        "graph": book.name,
+        "features_in": book.features,
+        "classes": book.classes,
+        "parts": str(book.folder.resolve()),
+        "workers": transport.size,
+        "threads": torch.get_num_threads(),
+        "device": str(transport.device),
+        "versions": {
+            "isthmus": isthmus.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }

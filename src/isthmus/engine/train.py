@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,7 +12,6 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-import isthmus
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
@@ -35,7 +33,7 @@ from isthmus.engine.record import (
     without_nan,
 )
 from isthmus.engine.run_files import steps_told, threads_of
-from isthmus.engine.saved_run import class_name
+from isthmus.engine.saved_run import SavedRun, described
 from isthmus.engine.step import evaluate
 from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
@@ -45,7 +43,15 @@ from isthmus.tasks.losses import check_loss
 from isthmus.tasks.metrics import check_metric, default_metric, is_better
 from isthmus.tasks.task import Task
 
-ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights")  # options that the first runs did not have
+ADDED = (
+    "scheduler",
+    "clip",
+    "accumulate",
+    "ema",
+    "loss",
+    "edge_weights",
+    "init",
+)  # options that the first runs did not have
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
@@ -92,6 +98,8 @@ def train(
     check_loss(config.loss, task)
     config = config.settled(book.train, policy.batches is not None)
     views, model, optimizer = prepare(book, config, policy, transport, model)
+    if config.init is not None and not resume:
+        SavedRun.read(config.init).load_into(model)
     check_weights(transport, model)
     plane = plane_of(book, config, policy, views, model)
     run = _TrainingRun(book, config, transport, views, model, optimizer, metric, out, hooks, plane)
@@ -151,20 +159,7 @@ class _TrainingRun:
         if not resume:
             self.save()  # before config.json: if that exists, there is a checkpoint to resume from
         self.record.begin(
-            {
-                **self.config.as_dict(),
-                "model_class": class_name(self.model),
-                "graph": self.book.name,
-                "parts": str(self.book.folder.resolve()),
-                "workers": self.transport.size,
-                "threads": torch.get_num_threads(),
-                "device": str(self.transport.device),
-                "versions": {
-                    "isthmus": isthmus.__version__,
-                    "torch": torch.__version__,
-                    "python": platform.python_version(),
-                },
-            },
+            described(self.model, self.config, self.book, self.transport),
             self.progress.step if resume else None,
         )
         self.worker_record.begin(self.progress.step if resume else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.comm import Hub, Transport, Where
+from isthmus.console import note
 from isthmus.engine.predict import PredictConfig, check_files
 from isthmus.engine.record import check_folder
 from isthmus.engine.run_files import workers_of
 from isthmus.engine.saved_run import SavedRun
 from isthmus.engine.stop import command_to_go_on
 from isthmus.errors import InputError, Stopped
+from isthmus.graph import load
 from isthmus.launch import events, local, on_ray
 from isthmus.launch.claim import claimed
 from isthmus.launch.job import Job, join, run
@@ -24,8 +27,9 @@ from isthmus.launch.place import Place, detect
 from isthmus.launch.restart import survive
 from isthmus.launch.trackers import read_names
 from isthmus.options import check_options, option
-from isthmus.partition import Book, is_parts_folder, shares
+from isthmus.partition import Book, is_parts_folder, partition, shares
 from isthmus.partition.book import MAKE
+from isthmus.partition.extend import extend, is_grown
 
 Cut = Callable[[Path, int], None]  # (folder, parts): writes the parts folder
 DEFAULT_WORKERS = 2
@@ -88,14 +92,38 @@ def launch_prediction(
     """
     trained = SavedRun.read(asked.run)
     trained.shape(asked.model, asked.trust)  # refuse before any process is started
-    book = trained.book(parts)
     place = detect()
-    if place is None or place.rank == 0:
-        check_files(asked, book)
-    folder = str(book.folder)
-    job = Job("predict", folder, trained.config, prediction=asked, **how)
     joins = place is not None and place.size > 1
-    return launch(job, folder, trained.workers if workers is None and not joins else workers)
+    count = trained.workers if workers is None and not joins else workers
+    with tempfile.TemporaryDirectory(prefix="isthmus-predict-") as folder:
+        if asked.source is None:
+            book = trained.book(parts)
+        elif joins and not is_parts_folder(asked.source):
+            raise InputError(f"{asked.source} is not cut: cut it first with `isthmus partition`, and give its parts")
+        else:
+            book = _other_graph(asked.source, trained, count or 1, Path(folder) / "parts")
+            trained.check_source(book)
+        if place is None or place.rank == 0:
+            check_files(asked, book)
+        job = Job("predict", str(book.folder), trained.config, prediction=asked, **how)
+        return launch(job, str(book.folder), count)
+
+
+def _other_graph(source: str, trained: SavedRun, workers: int, out: Path) -> Book:
+    """Return the parts of another graph: as they are, the run's own with nodes added, or cut anew."""
+    if is_parts_folder(source):
+        return Book.read(source)
+    try:
+        before = trained.book()
+    except InputError:  # the parts of the run are gone
+        before = None
+    one_way = before is not None and not before.symmetric
+    graph = load(source, undirected=not one_way, directed=one_way)
+    for text in graph.notes:
+        note(text)
+    if before is not None and is_grown(graph, before):
+        return extend(graph, before, out)
+    return partition(graph, workers, out=out)
 
 
 def _usual_workers(job: Job, source: str, given: bool) -> int:

@@ -1,0 +1,80 @@
+"""Losses that are no plain means in a loop of one's own, on parts that differ in their classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import community_graph, cut
+from torch import nn
+from torch.nn import functional
+
+import isthmus
+from isthmus.comm import Hub
+from isthmus.errors import InputError
+from isthmus.partition import Book
+
+WEIGHTS = torch.tensor([0.1, 1.0, 4.0, 0.5], dtype=torch.float64)
+
+
+class ByData(nn.Module):
+    """A model in the form forward(data)."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(10, 4)
+
+    def forward(self, data):
+        return self.last(data.edge_index.aggregate(data.x))
+
+
+def trained(book: Book, how: str) -> tuple[list[float], torch.Tensor]:
+    def work(transport):
+        with isthmus.Worker(book, dtype="float64", transport=transport) as worker:
+            model = ByData().double()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+            worker.prepare(model, optimizer)
+            losses = []
+            for _ in range(20):
+                optimizer.zero_grad()
+                out, y = model(worker.data)[worker.train_mask], worker.y[worker.train_mask]
+                total = functional.cross_entropy(out, y, WEIGHTS, reduction="sum", label_smoothing=0.1)
+                divisor = WEIGHTS[y].sum()
+                loss = (
+                    worker.step(total, weight=divisor)
+                    if how == "weight"
+                    else worker.step(total / divisor, rows=divisor)
+                )
+                losses.append(loss)
+            scores = worker.evaluate(model)
+            return losses, torch.cat([p.detach().flatten() for p in model.parameters()]), scores
+
+    return Hub(book.num_parts).run(work)[0]
+
+
+@pytest.mark.parametrize("how", ["weight", "rows"])
+def test_the_divisor_of_all_workers(tmp_path, how):
+    graph = community_graph()
+    alone, together = (trained(cut(graph, parts, "blocks", tmp_path / how), how) for parts in (1, 4))
+    np.testing.assert_allclose(together[0], alone[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(together[1], alone[1], rtol=0, atol=1e-10)
+    assert together[2] == pytest.approx(alone[2])
+
+
+def test_one_of_the_two(tmp_path):
+    with isthmus.Worker(cut(community_graph(), 1, "blocks", tmp_path), dtype="float64") as worker:
+        model = ByData().double()
+        worker.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        with pytest.raises(InputError, match="rows= is for a mean, weight= for a total"):
+            worker.step(model(worker.data).sum(), rows=3, weight=2)
+        worker.graph.runtime.begin(0)
+
+
+def test_what_data_does_not_have_is_named(tmp_path):
+    with isthmus.Worker(cut(community_graph(), 1, "blocks", tmp_path)) as worker:
+        with pytest.raises(InputError, match=r"the model reads data\.adj_t: a worker's data has"):
+            worker.data.adj_t
+        assert worker.data.num_nodes == 120
