@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -17,7 +17,15 @@ def pairwise(**axes: Sequence[Any]) -> tuple[list[str], list[Any]]:
     >>> @pytest.mark.parametrize(*pairwise(bits=[2, 4, 8], width=[1, 64], model=["gcn", "sage"]))
     ... def test_rows(bits, width, model): ...
     """
-    chosen = _covering([range(len(values)) for values in axes.values()])
+    return _marked(axes, _covering([range(len(values)) for values in axes.values()], 2))
+
+
+def each_value(**axes: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Do the same, but with only as many cases unmarked as meet every value: for axes that have little in common."""
+    return _marked(axes, _covering([range(len(values)) for values in axes.values()], 1))
+
+
+def _marked(axes: Mapping[str, Sequence[Any]], chosen: set[tuple[int, ...]]) -> tuple[list[str], list[Any]]:
     params = []
     for places in product(*(range(len(values)) for values in axes.values())):
         case = [values[at] for values, at in zip(axes.values(), places, strict=True)]
@@ -26,9 +34,9 @@ def pairwise(**axes: Sequence[Any]) -> tuple[list[str], list[Any]]:
     return list(axes), params
 
 
-def _covering(axes: Sequence[range]) -> set[tuple[int, ...]]:
-    """Return cases in which every pair occurs, taking the one with the most new pairs each time."""
-    pairs = {case: set(combinations(enumerate(case), 2)) for case in product(*axes)}
+def _covering(axes: Sequence[range], together: int) -> set[tuple[int, ...]]:
+    """Return cases in which every pair (or value) occurs, taking the one with the most new ones each time."""
+    pairs = {case: set(combinations(enumerate(case), together)) for case in product(*axes)}
     missing, chosen = set().union(*pairs.values()), set()
     while missing:
         best = max(pairs, key=lambda case: len(pairs[case] & missing))

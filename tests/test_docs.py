@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 import torch
 from docs.pages import DOCS, blocks
 from runs import ASKED, as_threads
+from typer.testing import CliRunner
 
+from isthmus.cli import app
 from isthmus.comm import Hub
 from isthmus.engine import train
 from isthmus.graph import load
@@ -32,9 +35,12 @@ def test_your_own_model(tmp_path, monkeypatch, capsys):
 
 
 def test_from_python(tmp_path, monkeypatch, capsys):
-    """The functions, a model in a file of one's own, and the same on the command line."""
+    """The functions, a model in a file of one's own, and the same on the command line; workers are threads."""
     pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'isthmus[pyg]'")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(local, "start", as_threads)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     functions, model, train = blocks("python.md", "python")
     assert model.startswith("# models.py")
     Path("models.py").write_text(model)
@@ -43,9 +49,18 @@ def test_from_python(tmp_path, monkeypatch, capsys):
     assert names["result"].summary["model"]["model"] == "models:Net"
     command = shlex.split(blocks("python.md", "sh")[0])
     assert command[0] == "isthmus"
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "test accuracy" in done.stdout
+    done = CliRunner().invoke(app, command[1:], catch_exceptions=False)
+    assert (done.exit_code, "test accuracy" in done.output) == (0, True)
+    sys.modules.pop("models")
+
+
+@pytest.fixture
+def in_float64():
+    """torch's own draws and numbers as a script of its own would have them."""
+    torch.set_default_dtype(torch.float64)
+    with torch.random.fork_rng():
+        yield
+    torch.set_default_dtype(torch.float32)
 
 
 ONE, SEVERAL = DOCS / "pyg" / "one_process.py", DOCS / "pyg" / "distributed.py"
@@ -56,21 +71,22 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-def test_one_process_and_several(tmp_path):
+def test_one_process_and_several(tmp_path, capsys, in_float64):
     """The two scripts that stand side by side reach the same losses and the same score."""
     pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'isthmus[pyg]'")
-    (tmp_path / "run.py").write_text(IN_FLOAT64)
     environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     alone, together = (shlex.split(line) for line in blocks("python.md", "sh")[1].splitlines())
     assert (alone, together[0]) == (["python", ONE.name], "torchrun")
     assert together[-1] == SEVERAL.name
-    torchrun = ("-m", "torch.distributed.run", *together[1:-1])
-    found = []
-    for launcher, script in (((), ONE), ((), SEVERAL), (torchrun, SEVERAL)):
-        command = [sys.executable, *launcher, str(tmp_path / "run.py"), str(script)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
-        assert done.returncode == 0, done.stderr
-        found.append([float(line.split()[-1]) for line in done.stdout.splitlines()])
+    (tmp_path / "run.py").write_text(IN_FLOAT64)
+    launcher = [sys.executable, "-m", "torch.distributed.run", *together[1:-1], str(tmp_path / "run.py"), str(SEVERAL)]
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=120, env=environ)
+    assert done.returncode == 0, done.stderr
+    said = [done.stdout]
+    for script in (SEVERAL, ONE):
+        runpy.run_path(str(script), run_name="__main__")
+        said.insert(0, capsys.readouterr().out)
+    found = [[float(line.split()[-1]) for line in text.splitlines()] for text in said]
     assert len(found[0]) == 31  # losses, and the score
     assert found[0][29] < found[0][0] / 2
     for other in found[1:]:

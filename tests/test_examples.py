@@ -52,6 +52,7 @@ def test_own_loop(run, capsys):
     assert len(losses) == 3
 
 
+@pytest.mark.full  # tests/launch/test_machines.py does the same with the command
 def test_several_hosts(run, tmp_path):
     """Two torchruns that do not know of each other, as on two machines."""
     isthmus.partition("synthetic:flickr@0.02", 2, out="parts", quiet=True)

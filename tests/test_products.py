@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-from products import pairwise
+from products import each_value, pairwise
 
 
 def test_every_pair_is_met_and_the_whole_product_is_there():
@@ -18,3 +18,11 @@ def test_every_pair_is_met_and_the_whole_product_is_there():
         for pair in product(first, second):
             assert any((case[i], case[j]) == pair for case in quick), pair
     assert all([mark.name for mark in one.marks] in ([], ["full"]) for one in params)
+
+
+def test_every_value_is_met():
+    _, params = each_value(name=["a", "b", "c"], norm=["gcn", "mean"])
+    quick = [one.values for one in params if not one.marks]
+    assert (len(quick), len(params)) == (3, 6)
+    assert {name for name, _ in quick} == {"a", "b", "c"}
+    assert {norm for _, norm in quick} == {"gcn", "mean"}

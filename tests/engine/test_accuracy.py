@@ -17,7 +17,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer"])
+@pytest.mark.parametrize("name", ["cora", pytest.param("citeseer", marks=pytest.mark.full)])
 @pytest.mark.usefixtures("one_thread")
 def test_accuracy_of_three_seeds(datasets, name):
     assert mean(scores(name, datasets, seeds=3, workers=3)) >= SETTINGS[name].target

@@ -9,6 +9,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows, with_few
+from products import pairwise
 from torch import nn
 
 from isthmus.errors import InputError
@@ -19,9 +20,7 @@ from isthmus.recipes import find
 VANILLA = Policy(Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("method", ["random", "metis"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize(*pairwise(model=["gcn", "sage", "gat"], method=["random", "metis"], dropout=[0.0, 0.5]))
 def test_workers_agree(tmp_path, model, method, dropout):
     graph = community_graph()
     asked = config(model, dropout)

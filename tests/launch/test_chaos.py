@@ -11,6 +11,7 @@ from graphs import community_graph, cut
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
+@pytest.mark.full
 def test_kills_change_nothing(tmp_path):
     """The seed is such that one kill meets workers that are still starting. `make bench-chaos` does it 20 times."""
     kills, seed = 2, 8

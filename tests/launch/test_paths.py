@@ -38,7 +38,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("model", ["models:Net", "gcn"])
+@pytest.mark.parametrize("model", ["models:Net", pytest.param("gcn", marks=pytest.mark.full)])
 def test_planted_modules_are_not_run(folder, model):
     book = cut(community_graph(), 2, "random", folder)
     asked = ("--model", model, "--steps", "2", "--quiet", "--out", "run")

@@ -93,6 +93,7 @@ def test_the_same_bits_as_on_this_machine(cluster, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc to find the workers")
+@pytest.mark.full
 def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
     """The run starts again from its last checkpoint, twice; then SIGTERM ends it with one."""
     book, run = cut(community_graph(), 2, "random", tmp_path), tmp_path / "run"

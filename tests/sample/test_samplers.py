@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from products import each_value, pairwise
 from sample.scenes import (
     SAMPLERS,
     aggregation,
@@ -28,7 +29,9 @@ each_sampler = pytest.mark.parametrize("name", SAMPLERS)
 
 
 @each_sampler
-@pytest.mark.parametrize(("workers", "graph"), [(2, "small"), (3, "directed"), (4, "small"), (4, "ring")])
+@pytest.mark.parametrize(
+    ("workers", "graph"), [(2, "small"), (3, "directed"), pytest.param(4, "small", marks=pytest.mark.full), (4, "ring")]
+)
 def test_both_ends_of_every_link_agree(name, workers, graph):
     whole = {"small": small_graph(), "directed": small_graph(directed=True), "ring": ring_graph()}[graph]
 
@@ -57,8 +60,9 @@ def test_both_ends_of_every_link_agree(name, workers, graph):
         assert crossed[0, 2] == crossed[2, 0] == crossed[1, 3] == crossed[3, 1] == 0
 
 
-@pytest.mark.parametrize("name", ["whole", "boundary", "optimal-boundary", "boundary-edge"])
-@pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
+@pytest.mark.parametrize(
+    *each_value(name=["whole", "boundary", "optimal-boundary", "boundary-edge"], norm=["gcn", "mean", "sum"])
+)
 def test_some_of_the_targets(name, norm):
     """A subset of targets gives their rows of P, and those columns of its transpose."""
 
@@ -81,9 +85,7 @@ def test_some_of_the_targets(name, norm):
     on_workers(small_graph(directed=True), 3, work)
 
 
-@each_sampler
-@pytest.mark.parametrize("norm", ["gcn", "mean", "sum"])
-@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(*pairwise(name=list(SAMPLERS), norm=["gcn", "mean", "sum"], directed=[False, True]))
 def test_spreading_is_the_transpose_of_aggregating(name, norm, directed):
     def work(context):
         row_norms = aggregation(context, norm).row_norms
@@ -195,9 +197,9 @@ def test_rows_go_by_their_sizes_and_readers():
         torch.testing.assert_close(blind, torch.full_like(blind, 0.3), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", ["independent", "coupled", "optimal-boundary", "boundary"])
-@pytest.mark.parametrize("delay", [0, 2])
-@pytest.mark.parametrize("saved_at", [3, 4, 7])
+@pytest.mark.parametrize(
+    *pairwise(name=["independent", "coupled", "optimal-boundary", "boundary"], delay=[0, 2], saved_at=[3, 4, 7])
+)
 def test_a_restored_state_draws_the_same_graphs(name, delay, saved_at):
     sampler = SAMPLERS[name] if name == "boundary" else replace(SAMPLERS[name], refresh=3)
 
