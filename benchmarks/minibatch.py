@@ -4,14 +4,16 @@
 
 All have one thread and take turns, with the same seed nodes; all train on the same batches. Times are those of the
 processor, medians, so that others on the machine change them little. Memory is that of `isthmus train` (huge pages,
-freed blocks are kept), for PyG and torch as well. The graph has the order in which parts keep it,
-for the peers as well. `--dgl PYTHON` adds GraphBolt (int32) and DGL through an interpreter that has DGL 2.1.0.
+freed blocks are kept), for PyG and torch as well; "torch as it is" is a process without these. The graph has the order
+in which parts keep it, for the peers as well. `--dgl PYTHON` adds GraphBolt (int32) and DGL through an interpreter that
+has DGL 2.1.0.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,15 @@ from isthmus.sample import Blocks, NeighbourSampler, Numbering, Structure
 from isthmus.shard.load import as_tensor
 
 HERE = Path(__file__).parent
+PLAIN = """
+import sys, time, numpy, torch
+torch.set_num_threads(1)
+x, nodes = (torch.from_numpy(numpy.load(file, mmap_mode="c")) for file in sys.argv[1:])
+torch.index_select(x, 0, nodes)
+begun = time.process_time()
+torch.index_select(x, 0, nodes)
+print(time.process_time() - begun)
+"""
 
 
 class Turns:
@@ -113,6 +124,16 @@ class Dgl:
         self.process.wait(60)
 
 
+def plain_gather(book: Book, nodes: Tensor, folder: Path) -> float:
+    """Return the seconds of `index_select` in a process of its own, with the memory that torch takes by itself."""
+    np.save(folder / "nodes.npy", nodes.numpy())
+    environ = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    files = [str(book.folder / "part-0" / "x.npy"), str(folder / "nodes.npy")]
+    return float(
+        subprocess.run([sys.executable, "-c", PLAIN, *files], env=environ, capture_output=True, check=True).stdout
+    )
+
+
 def save_batch(file: Path, blocks: Blocks, x: Tensor, y: Tensor) -> None:
     arrays = {"x": x.numpy(), "y": y.numpy()}
     for k, block in enumerate(blocks.layers):
@@ -182,6 +203,7 @@ def run(asked: argparse.Namespace, folder: Path, book: Book) -> None:
             turns.take(
                 f"gather torch reused, {where}", lambda s=source, n=nodes, o=out: torch.index_select(s, 0, n, out=o)
             )
+        turns.seconds.setdefault("gather torch as it is, map", []).append(plain_gather(book, nodes, folder))
         y = as_tensor(part.y)[seeds]
         for name, model in models.items():
             turns.take(f"train {name}", lambda m=model, b=blocks, r=out, t=y: m.step(b, r, t))

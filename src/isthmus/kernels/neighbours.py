@@ -118,7 +118,11 @@ def draw_labor(stream: int, indices: Tensor, spans: Spans, names: Tensor | None,
         return Drawn(indptr, indices[edges], edges)
     counts = torch.empty(len(spans.begin), dtype=torch.int64)
     rows = ctypes.c_uint64(stream), _int(len(counts)), _ptr(spans.begin), _ptr(spans.degree)
-    about = *rows, _ptr(indices), _ptr(names), _int(fanout)
+    table = None  # the numbers r of all columns are made once if there are more edges to look at than columns
+    if names is not None and int(spans.degree.sum()) > len(names):
+        table = torch.empty(len(names), dtype=torch.int32)
+        lib.labor_table(ctypes.c_uint64(stream), _int(len(names)), _ptr(names), _ptr(table))
+    about = *rows, _ptr(indices), _ptr(names), _ptr(table), _int(fanout)
     lib.count_labor(*about, _ptr(counts), torch.get_num_threads())
     indptr = _starts(counts)
     edges = torch.empty(int(indptr[-1]), dtype=torch.int64)

@@ -80,15 +80,17 @@ inline int64_t winner(uint64_t key, int64_t degree, const float* weight) {
   return best;
 }
 
-// Whether LABOR-0 keeps edge e, of a row that ends before `end`: r < size / degree, both sides times degree * 2^32.
+// The numbers r that LABOR-0 compares: those of all columns from a table, or each from the name of its node.
 struct Labor {
   uint64_t stream;
   const int32_t* indices;
   const int64_t* names;
-  bool keeps(int64_t e, int64_t end, int64_t degree, int64_t size) const {
-    if (names) __builtin_prefetch(names + indices[std::min(e + kAhead, end - 1)]);
-    const int64_t source = names ? names[indices[e]] : indices[e];
-    return (key_of(stream, source) >> 32) * (uint64_t)degree < (uint64_t)size << 32;
+  const uint32_t* table;
+  // Whether an edge of a row is kept: r < size / degree, both sides times degree * 2^32.
+  bool keeps(int64_t e, int64_t degree, int64_t size) const {
+    const int32_t column = indices[e];
+    const uint64_t r = table ? table[column] : key_of(stream, names ? names[column] : column) >> 32;
+    return r * (uint64_t)degree < (uint64_t)size << 32;
   }
 };
 
@@ -173,30 +175,34 @@ ISTHMUS_API void draw_by_weight(uint64_t stream, int64_t rows, const int64_t* be
   });
 }
 
+// The number r of every column.
+ISTHMUS_API void labor_table(uint64_t stream, int64_t columns, const int64_t* names, uint32_t* table) {
+  for (int64_t c = 0; c < columns; ++c) table[c] = (uint32_t)(key_of(stream, names[c]) >> 32);
+}
+
 // How many edges of each row LABOR-0 keeps.
 ISTHMUS_API void count_labor(uint64_t stream, int64_t rows, const int64_t* begin, const int64_t* degree,
-                             const int32_t* indices, const int64_t* names, int64_t size, int64_t* counts, int threads) {
-  const Labor labor{stream, indices, names};
+                             const int32_t* indices, const int64_t* names, const uint32_t* table, int64_t size,
+                             int64_t* counts, int threads) {
+  const Labor labor{stream, indices, names, table};
   for_each(rows, threads, [&](int64_t r) {
-    const int64_t end = begin[r] + degree[r];
     int64_t kept = degree[r] <= size ? degree[r] : 0;
     if (degree[r] > size)
-      for (int64_t e = begin[r]; e < end; ++e) kept += labor.keeps(e, end, degree[r], size);
+      for (int64_t e = begin[r]; e < begin[r] + degree[r]; ++e) kept += labor.keeps(e, degree[r], size);
     counts[r] = kept;
   });
 }
 
 // The numbers of those edges.
 ISTHMUS_API void draw_labor(uint64_t stream, int64_t rows, const int64_t* begin, const int64_t* degree,
-                            const int32_t* indices, const int64_t* names, int64_t size, const int64_t* new_indptr,
-                            int64_t* numbers, int threads) {
-  const Labor labor{stream, indices, names};
+                            const int32_t* indices, const int64_t* names, const uint32_t* table, int64_t size,
+                            const int64_t* new_indptr, int64_t* numbers, int threads) {
+  const Labor labor{stream, indices, names, table};
   for_each(rows, threads, [&](int64_t r) {
     const bool all = degree[r] <= size;
-    const int64_t end = begin[r] + degree[r];
     for (int64_t e = begin[r], to = new_indptr[r]; to < new_indptr[r + 1]; ++e) {
       numbers[to] = e;  // only a kept one moves the place on
-      to += all || labor.keeps(e, end, degree[r], size);
+      to += all || labor.keeps(e, degree[r], size);
     }
   });
 }
