@@ -18,15 +18,15 @@ from isthmus.wording import speaks_python
 
 if TYPE_CHECKING:
     from isthmus.api import TrainResult, Worker, predict, train
+    from isthmus.api.neighbor_loader import NeighborLoader
     from isthmus.graph import Graph, from_pyg, load
-    from isthmus.minibatch.neighbor_loader import NeighborLoader
     from isthmus.partition import partition_source as partition
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Graph": "isthmus.graph",
-    "NeighborLoader": "isthmus.minibatch.neighbor_loader",
+    "NeighborLoader": "isthmus.api.neighbor_loader",
     "TrainResult": "isthmus.api",
     "Worker": "isthmus.api",
     "from_pyg": "isthmus.graph",

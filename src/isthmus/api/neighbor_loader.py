@@ -28,7 +28,7 @@ class NeighborLoader(NodeLoader):
     """A loader of sampled subgraphs with the arguments and the batches of PyG's `NeighborLoader`.
 
     ``source`` is PyG `Data`, or anything that Isthmus trains: a `Graph`, a file, ``synthetic:…``, or a folder of parts,
-    whose rows then stay in memory-mapped files. For those, ``input_nodes`` may also be "train", "val" or "test".
+    whose rows then stay in memory-mapped files. ``input_nodes`` may also be "train", "val" or "test".
 
     Beside PyG's arguments: ``method="labor"`` reads fewer distinct rows (LABOR-0); ``seed`` (default: drawn by torch's
     generator, so that `torch.manual_seed` governs it) keys the draws. A batch is a function of (seed, epoch, its input
