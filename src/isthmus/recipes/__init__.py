@@ -11,6 +11,7 @@ from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.cdfgnn import CDFGNN
 from isthmus.recipes.distdgl import DISTDGL
+from isthmus.recipes.distgnn import DISTGNN
 from isthmus.recipes.exact import EXACT
 from isthmus.recipes.isthmus import ISTHMUS
 from isthmus.recipes.pipegcn import PIPEGCN
@@ -33,6 +34,7 @@ _ALL = (
     SANCUS_H,
     SKIP_G,
     CDFGNN,
+    DISTGNN,
     DISTDGL,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
