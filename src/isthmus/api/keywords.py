@@ -140,6 +140,8 @@ class PredictOptions(TypedDict, total=False):
     """class, score, scores, embedding or value: several by comma; default class,score."""
     nodes: str | os.PathLike[str] | None
     """Only these, in this order: original ids, one per line or .npy."""
+    fanout: str | None
+    """Draw neighbours per hop instead of reading all, as 15,10,5."""
     overwrite: bool
     """Replace existing files."""
     source: str | os.PathLike[str] | None

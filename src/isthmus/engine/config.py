@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 
 from isthmus.engine.learning import check_learning
 from isthmus.errors import InputError
-from isthmus.minibatch import STRUCTURES, WAYS
+from isthmus.minibatch import STRUCTURES, WAYS, read_fanouts
 from isthmus.nn import ModelConfig
 from isthmus.options import check_options, option
 from isthmus.tasks import losses, metrics
@@ -137,8 +136,8 @@ class TrainConfig:
         check_options(self)
         if isinstance(self.fanout, list | tuple):
             object.__setattr__(self, "fanout", ",".join(map(str, self.fanout)))
-        if self.fanout is not None and not re.fullmatch(r"(-1|[0-9]{1,9})(,(-1|[0-9]{1,9}))*", self.fanout):
-            raise InputError(f"fanout is one number per layer, at least 0 or -1 (all), as 15,10,5: not {self.fanout!r}")
+        if self.fanout is not None:
+            read_fanouts(self.fanout)
         check_learning(self.optimizer, self.scheduler)
         losses.check_loss(self.loss)
         if self.metric is not None:
@@ -153,7 +152,7 @@ class TrainConfig:
         """The fanouts as numbers; by default those of GraphSAGE for as many layers as the model has."""
         if self.fanout is None:
             return (*_FANOUTS, *_FANOUTS[-1:] * self.model.layers)[: self.model.layers]
-        return tuple(int(number) for number in self.fanout.split(","))
+        return read_fanouts(self.fanout)
 
     def settled(self, labelled: Sequence[int], batches: bool) -> TrainConfig:
         """Return the config with everything filled in that follows from the number of training nodes of each split.

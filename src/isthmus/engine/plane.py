@@ -33,6 +33,8 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     """Return the plane of a run: mini-batches if the policy has some, else the full graph."""
     if policy.batches is None:
         return FullGraph(views.train, book.train[config.split])
+    if book.cut == "vertex":
+        raise InputError("mini-batches need every edge with the owner of its target: cut with --cut edge")
     if not book.train[config.split]:
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
     if config.accumulate > 1:

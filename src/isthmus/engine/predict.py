@@ -39,12 +39,14 @@ from isthmus.engine.predictions import (
     pyarrow,
     targets,
 )
-from isthmus.engine.prepare import View, Views
+from isthmus.engine.prepare import Views
 from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
+from isthmus.engine.sampled import sampled_logits
 from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 from isthmus.files.atomic import check_free, files_at_once
 from isthmus.local import Policy
+from isthmus.minibatch import read_fanouts
 from isthmus.nn import Model, distribute
 from isthmus.options import option
 from isthmus.partition import Book, shares
@@ -77,6 +79,8 @@ class PredictConfig:
         "predict",
         accepts="str | os.PathLike[str] | None",
     )
+    fanout: str | None = option(None, "Draw neighbours per hop instead of reading all, as 15,10,5.", "Run", "predict")
+    """Drawn with the run's seed; the same for any number of workers."""
     overwrite: bool = option(False, "Replace existing files.", "Run", "predict")
     model: str | None = option(
         None,
@@ -105,6 +109,8 @@ class PredictConfig:
                 f"cannot predict {', '.join(unknown) or 'nothing'} of a node: --what takes {', '.join(WHAT)}"
             )
         object.__setattr__(self, "what", tuple(dict.fromkeys(self.what)))
+        if self.fanout is not None:
+            read_fanouts(self.fanout)
 
     @property
     def parquet(self) -> bool:
@@ -170,7 +176,12 @@ def predict(
     config = replace(trained.config, loss=None, metric=None)  # a run folder may name code that nobody asked for
     view = Views.of(book, config, _by_halo(policy or Policy()), transport, dense).scored[-1]  # the view of all nodes
     own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
-    logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(net, view, trained.best_step, last))
+    turns: Iterator[Tensor]
+    if asked.fanout is None:
+        turns = (step.predict(net, view, at) for at in [trained.best_step])  # all nodes at once
+    else:
+        turns = sampled_logits(net, view, book, read_fanouts(asked.fanout), config.seed)
+    logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(turns, last))
     chosen = columns(
         what, Task(Task.of(book).kind, trained.classes or book.classes), embeddings.shape[1], one_score=asked.table
     )
@@ -208,17 +219,19 @@ def _last_conv(model: nn.Module, asked: PredictConfig) -> nn.Module:
     return model.convs[-1]
 
 
-def _forward(model: nn.Module, view: View, at: int, last: nn.Module | None) -> tuple[Tensor, Tensor]:
-    """Return the logits [n, C], and the input of the convolution `last` [n, H], or [n, 0] for none."""
+def _forward(turns: Iterator[Tensor], last: nn.Module | None) -> tuple[Tensor, Tensor]:
+    """Return the logits [n, C] of all turns, and the input of the convolution `last` [n, H], or [n, 0] for none."""
     entered: list[Tensor] = []
     hooks = [] if last is None else [last.register_forward_pre_hook(lambda _, given: entered.append(given[1]))]
+    pieces = []
     try:
-        logits = step.predict(model, view, at)
+        for logits in map(on_host, turns):
+            inside = on_host(entered.pop()[: len(logits)]) if entered else logits.new_empty(len(logits), 0)
+            pieces.append((logits, inside))
     finally:
         for hook in hooks:
             hook.remove()
-    logits = on_host(logits)
-    return logits, on_host(entered[0]) if entered else logits.new_empty(len(logits), 0)
+    return torch.cat([logits for logits, _ in pieces]), torch.cat([inside for _, inside in pieces])
 
 
 def _write(

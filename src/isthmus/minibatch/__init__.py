@@ -2,7 +2,7 @@
 
 from isthmus.minibatch.batch import Batch, BatchMaker
 from isthmus.minibatch.make import NodeData, batch_maker
-from isthmus.minibatch.policy import STRUCTURES, WAYS, BatchConfig, BatchPolicy
+from isthmus.minibatch.policy import STRUCTURES, WAYS, BatchConfig, BatchPolicy, read_fanouts
 from isthmus.minibatch.prefetch import Prefetcher
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "NodeData",
     "Prefetcher",
     "batch_maker",
+    "read_fanouts",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from isthmus.comm import AsIs, Codec
@@ -42,6 +43,13 @@ class BatchPolicy:
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSampler:
         """Return the sampler of neighbours for a run with that seed."""
         return NeighbourSampler(fanouts, self.draw, self.replace, seed if self.seed is None else self.seed)
+
+
+def read_fanouts(text: str) -> tuple[int, ...]:
+    """Return fanouts written as "15,10,5"."""
+    if not re.fullmatch(r"(-1|[0-9]{1,9})(,(-1|[0-9]{1,9}))*", text):
+        raise InputError(f"fanout is one number per layer, at least 0 or -1 (all), as 15,10,5: not {text!r}")
+    return tuple(int(number) for number in text.split(","))
 
 
 @dataclass(frozen=True)
