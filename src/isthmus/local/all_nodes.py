@@ -97,8 +97,8 @@ def merged_moments(run: Runtime, x: Tensor, groups: Groups, site: int) -> Moment
     ones = x.new_ones(len(x), 1, dtype=torch.float64)
     number = groups.sum(ones) if groups.of_row is not None else ones.new_full((1, 1), len(x))
     if groups.of_row is None and len(x):
-        variance, mean = torch.var_mean(x, 0, correction=0, keepdim=True)
-        mean, squares = mean.double(), variance.double() * len(x)
+        mean, variance = _moments_here(x)
+        squares = variance * len(x)
     else:
         mean = groups.sum(x.double()) / number.clamp_min(1)
         squares = groups.sum((x.double() - groups.spread(mean)).square())
@@ -108,6 +108,15 @@ def merged_moments(run: Runtime, x: Tensor, groups: Groups, site: int) -> Moment
     mean = (means * numbers).sum(0) / number.clamp_min(1)
     squares = (squares + numbers * (means - mean).square()).sum(0)
     return Moments(number, mean, squares / number.clamp_min(1))
+
+
+def _moments_here(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of the columns of x [n, F], [1, F] each, in float64."""
+    if x.device.type == "cpu":  # torch.var_mean takes a hundred times longer down the columns
+        mean, variance = torch.batch_norm_update_stats(x.contiguous(), None, None, 0.0)
+    else:
+        variance, mean = torch.var_mean(x, 0, correction=0)
+    return mean.double()[None], variance.double()[None]
 
 
 class _Moments(Function):
