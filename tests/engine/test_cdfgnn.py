@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from isthmus.comm.channel.channel import Channel
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
 from isthmus.recipes import find
+from isthmus.report.cache import cache_figures
+from isthmus.report.run import Run
 
 STEPS = 30
 PUBLISHED = "as-published"
@@ -97,6 +100,18 @@ def test_resumed_bit_for_bit(tmp_path):
         return found
 
     assert losses(10, "parted") + losses(20, "parted", resume=True) == losses(20, "whole")
+
+
+def test_shares_and_threshold_are_recorded_and_drawn(tmp_path):
+    book, policy = vertex(graph_of(), 2, tmp_path), find("cdfgnn").policy({"epsilon": 0.2})
+    Hub(2).run(lambda transport: train(book, ASKED, transport, policy=policy, out=tmp_path / "run"))
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["cache"]["epsilon"] >= 0.001
+    assert set(line["cache"]["sent"]) == {"1 forward gather", "1 backward scatter"}
+    assert all(0 <= share <= 1 for share in line["cache"]["sent"].values())
+    page = cache_figures([Run(tmp_path / "run", "one", {}, [line])])
+    assert "Threshold of the cache" in page[0]
+    assert "layer 1, backward scatter" in page[1]
 
 
 def test_other_cuts_are_refused(tmp_path):

@@ -88,7 +88,7 @@ class Channels:
             return None
         selects = [channel.own.select for (_, use), channel in self.made.items() if use != EXACT]
         bounds = [select.bound for select in selects if isinstance(select, Changed | Threshold)]
-        shares = {name: n / max(self.told[f"all {name}"], 1.0) for name, n in sent.items()}
+        shares = {name: n / could for name, n in sent.items() if (could := self.told[f"all {name}"])}
         return {"epsilon": bounds[0] if bounds else None, "sent": shares}
 
     def state(self) -> dict[str, Tensor]:

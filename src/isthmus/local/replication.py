@@ -61,14 +61,19 @@ class Replication:
 
     def add_sums(self, pass_: str, rows: Tensor) -> None:
         """Add what mirrors elsewhere have sent to the rows of my masters."""
+        self.hold_own(pass_, rows)
         channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
-        select, step = channel.stages.select, self.run.step
-        if select.compares:
-            at = slice(None) if select.singletons else self.shard.links.boundary_rows
-            masters[at] = channel.own.take(masters[at], step)
         sums = channel.take(self.run.step)
         if sums is not None:
             channel.add(sums, masters)
+
+    def hold_own(self, pass_: str, rows: Tensor) -> None:
+        """Replace the rows that masters have made by older ones, where these have moved too little to be sent."""
+        channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
+        select = channel.stages.select
+        if select.compares:
+            at = slice(None) if select.singletons else self.shard.links.boundary_rows
+            masters[at] = channel.own.take(masters[at], self.run.step)
 
     def scatter(self, pass_: str, rows: Tensor, kind: str) -> None:
         """Send the rows of my masters to their mirrors, and overwrite the rows of my mirrors by what arrives."""
@@ -94,6 +99,8 @@ class Replication:
         if self.shard.needed is None:
             self.post_sums(BACKWARD, rows, "gradients")
             self.add_sums(BACKWARD, rows)
+        else:
+            self.hold_own(BACKWARD, rows)  # mirrors of rows that are read have no gradients of their own
         self.scatter(BACKWARD, rows, "gradients")
         return rows
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.engine.record import KINDS
 from isthmus.partition import Book
+from isthmus.report.cache import cache_figures
 from isthmus.report.charts import Bar, Group, Line, Segment, Write, YAxis, bar_chart, legend, line_chart, nothing
 from isthmus.report.run import PURPOSES, UNSPLIT, Link, Run, WorkerLog
 from isthmus.report.tables import colour
@@ -97,7 +98,7 @@ def rows(runs: Sequence[Run]) -> str:
         figures.append(figure("Mean age of halo rows, in steps", _logged(_by_step(age, "age of rows", plain), runs)))
         oldest = [f"{run.name} {_oldest(run):g}" for run in runs if run.stale]
         note = note_of(f"Oldest row that was read, in steps: {', '.join(oldest)}.")
-    return _runs_legend(runs) + grid(figures) + note
+    return _runs_legend(runs) + grid([*figures, *cache_figures(runs)]) + note
 
 
 def partition(runs: Sequence[Run]) -> str:
