@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import pytest
@@ -74,3 +75,18 @@ def test_a_variable_makes_no_terminal(monkeypatch, variable):
     written = io.StringIO()
     assert not Teller(file=written).is_terminal
     assert Teller(file=written, force_terminal=True).is_terminal
+
+
+def test_a_program_may_have_notes_elsewhere(monkeypatch):
+    """They are records of the logger isthmus."""
+    records: list[logging.LogRecord] = []
+    mine = logging.Handler()
+    monkeypatch.setattr(mine, "emit", records.append)
+    monkeypatch.setattr(console.log, "handlers", [mine])
+    console.note("50 % [odd]")
+    assert [(one.levelname, one.getMessage()) for one in records] == [("WARNING", "50 % [odd]")]
+
+
+def test_errors_are_printed_as_they_are(capsys):
+    console.log.error("%s", "worker 1 was lost")
+    assert capsys.readouterr().err == "worker 1 was lost\n"

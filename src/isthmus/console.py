@@ -1,7 +1,12 @@
-"""Report progress and notes on stderr, the same way for commands and functions."""
+"""Report progress and notes on stderr, the same way for commands and functions.
+
+What the library says goes through Python's logging: notes are warnings of the logger ``isthmus``, lost workers and the
+like are errors. Its handler prints them; a program that wants them elsewhere replaces it.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from rich.console import Console
@@ -40,6 +45,20 @@ class Teller(Console):
 
 
 err = Teller(stderr=True)
+log = logging.getLogger("isthmus")
+
+
+class Said(logging.Handler):
+    """Prints what the library says on stderr, beside the counter: "note: …", and errors as they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note = "" if record.levelno >= logging.ERROR else "note: "
+        err.print(note + escape(record.getMessage()), soft_wrap=True, highlight=bool(note))
+
+
+if not log.handlers:
+    log.addHandler(Said())
+    log.propagate = False
 
 
 def in_notebook() -> bool:
@@ -57,5 +76,5 @@ def report_progress(stage: str, done: int, total: int) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note that the user should see even without progress display."""
-    err.print(f"note: {escape(text)}", soft_wrap=True)
+    """Tell the user something that matters even without progress display."""
+    log.warning("%s", text)

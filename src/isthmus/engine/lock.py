@@ -10,7 +10,6 @@ import _thread
 import json
 import os
 import socket
-import sys
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from isthmus.console import log
 from isthmus.errors import InputError
 from isthmus.files.atomic import writing
 
@@ -158,7 +158,7 @@ class FolderLock:
     def _lost(self) -> None:
         """Interrupt this process, as by Ctrl-C, since its lock was taken while it slept: two must not write at once."""
         said = f"{self.path} was taken away, since this process gave no sign of life for {OLD:g} s: it stops here"
-        print(said, file=sys.stderr, flush=True)
+        log.error("%s", said)
         _thread.interrupt_main()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from isthmus.console import log
 from isthmus.engine import checkpoint
 from isthmus.engine.stop import command_to_go_on
 from isthmus.errors import CodeError, WorkerError
@@ -34,11 +34,7 @@ def survive(job: Job, attempt: Callable[[Job], dict[str, Any]]) -> dict[str, Any
             if failures > job.restarts:
                 given_up = f"given up after {job.restarts} restarts without progress; " if job.restarts else ""
                 raise WorkerError(f"{error}; {given_up}{_way_on(job, run, reached)}") from error
-            print(
-                f"{error}; starting again from step {reached} (restart {failures} of {job.restarts})",
-                file=sys.stderr,
-                flush=True,
-            )
+            log.error("%s; starting again from step %d (restart %d of %d)", error, reached, failures, job.restarts)
             # If config.json exists, there is a checkpoint; a run that was lost before that starts anew.
             job = replace(job, resume=job.resume or (run / "config.json").exists())
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from isthmus.comm.meet import KEPT
 from isthmus.comm.secret import SECRET
-from isthmus.console import in_notebook
+from isthmus.console import in_notebook, log
 from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import CodeError, InputError, Stopped, WorkerError
 from isthmus.launch.job import Job
@@ -124,7 +124,7 @@ def _judge(job: Job, processes: Sequence[Process], stop: Stop, answers: Path) ->
         raise Stopped(said[0] if failed.get(0) in STOPPED else _early(job), stop.status)
     raised = [rank for rank, code in failed.items() if code == 1 and rank in said]
     if raised and all(code > 0 for code in failed.values()):
-        print((answers / f"trace-{raised[0]}").read_text(), file=sys.stderr, flush=True)
+        log.error("%s", (answers / f"trace-{raised[0]}").read_text())
         raise CodeError(said[raised[0]])
     # A worker that died without a message is the cause; those that lost it are its consequence.
     rank = min(failed, key=lambda r: (r in said, r))
