@@ -96,7 +96,7 @@ PAPERS := PYTHONPATH=benchmarks $(BIN)/python -m papers
 bench-psc: $(READY)  ## tables II and III of PSC-GCN at a larger scale, beside the published ratios (needs root)
 	$(PAPERS) --only psc --tables "Table II,Table III" --size large $(ASK)
 
-bench-papers: $(READY)  ## the tables of four papers in minutes, beside the published ratios (needs root; ASK="--only bns")
+bench-papers: $(READY)  ## the tables of five papers in minutes, beside the published ratios (needs root; ASK="--only bns")
 	$(PAPERS) $(ASK)
 
 clean:

@@ -80,6 +80,7 @@ def test_all_tables_that_were_promised():
         ("bns", "Table 9"),
         ("bns", "Fig. 5"),
         ("sancus", "Fig. 21"),
+        ("cdfgnn", "Table 3"),
     }
 
 
@@ -208,7 +209,7 @@ def test_runs_are_done_once_and_vanilla_first():
             for source, entries in sources.items():
                 assert len(set(entries)) == len(entries)
                 assert source == "cut" or entries[0] == "vanilla"
-    assert set(runs["reddit"]) == {"metis", "random"}
+    assert {cut for cut, sources in runs["reddit"].items() if set(sources) != {"cut"}} == {"metis", "random"}
     assert list(needed([PAPERS["psc"]], SIZES["quick"])) == ["reddit"]
 
 

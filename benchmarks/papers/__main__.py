@@ -1,6 +1,6 @@
 """The papers' tables, done again, with ours beside the published ratios (needs root: it makes narrow links).
 
-    PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus] [--tables "Table II,Table III"]
+    PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus,cdfgnn] [--tables "Table II,Table III"]
                                            [--size quick|minutes|large] [--quick] [--out docs/results] [--work DIR]
                                            [--learnt FOLDER] [--new-links]
 
@@ -25,6 +25,7 @@ from isthmus.errors import InputError, WorkerError
 from isthmus.testbed import tools
 from papers.beds import SIZES
 from papers.bns import BNS
+from papers.cdfgnn import CDFGNN
 from papers.page import learnt_before, links_before, write
 from papers.pipegcn import PIPEGCN
 from papers.psc import PSC
@@ -32,7 +33,7 @@ from papers.run import Bench
 from papers.sancus import SANCUS
 from papers.table import Paper
 
-PAPERS = {"psc": PSC, "bns": BNS, "pipegcn": PIPEGCN, "sancus": SANCUS}
+PAPERS = {"psc": PSC, "bns": BNS, "pipegcn": PIPEGCN, "sancus": SANCUS, "cdfgnn": CDFGNN}
 
 
 def chosen(only: str | None, tables: str | None) -> list[Paper]:

@@ -19,6 +19,7 @@ from isthmus.errors import WorkerError
 from isthmus.experiments.compare import CompareRequest, compare
 from isthmus.graph import load
 from isthmus.partition import Book, is_parts_folder, partition
+from isthmus.partition.links import messages
 from isthmus.recipes.parse import Entry, read_entries
 from isthmus.report import read_comparison
 from isthmus.testbed import written
@@ -32,13 +33,34 @@ TRIES = 5  # of finding the link; the last is the one that is taken
 TURNS = 5  # of an entry on the links, at most
 ALIKE = 1.05  # are two turns that are no further apart
 SHARE = 0.99  # of vanilla's best score: converged
+HOSTS = 2  # whose parts are next to each other, in CDFGNN's table 3
+WAYS: dict[str, dict[str, Any]] = {  # of cutting, where the name is not that of a method
+    "metis": {"method": "metis", "objective": "vol"},
+    "ebv-0": {"cut": "vertex", "method": "ebv", "hosts": HOSTS, "gamma": 0.0},
+    "ebv-0.1": {"cut": "vertex", "method": "ebv", "hosts": HOSTS, "gamma": 0.1},
+    **{name: {"cut": "vertex", "method": name} for name in ("hep", "ne")},
+    "random-edges": {"cut": "vertex", "method": "random"},
+    "cover": {"cut": "cover"},
+}
+
+
+def of_cut(book: Book) -> dict[str, float]:
+    """The figures of a cut itself: halo, rows that the busiest part sends, replicas, edges of the fullest part."""
+    sent, q = messages(book, HOSTS), book.quality
+    return {
+        "halo": float(sum(part.halo for part in book.parts)),
+        "inner": float(max(sent["inner_messages"])),
+        "outer": float(max(sent["outer_messages"])),
+        "replication": q["replication"],
+        "edges": q["balance"]["edges"],
+    }
 
 
 def parts(source: str, cut: str, workers: int, folder: Path) -> Book:
     """The graph's parts in the folder, cut there if they are not yet."""
     if not is_parts_folder(folder):
         graph = load(source)
-        partition(graph, workers, cut, out=folder, objective="vol" if cut == "metis" else None)
+        partition(graph, workers, out=folder, **WAYS.get(cut, {"method": cut}))
     return Book.read(folder)
 
 

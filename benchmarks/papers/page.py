@@ -40,6 +40,8 @@ def quantity(name: str, value: float | None) -> str:
         return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
     if unit == "bytes":
         return f"{value / 1e6:.2f} MB" if value < 1e7 else f"{value / 1e6:,.0f} MB"
+    if unit == "ratio":
+        return f"{value:.2f}"
     return f"{value:.2f} %" if unit == "percent" else f"{value:,.0f}"
 
 

@@ -71,8 +71,7 @@ class Bench:
         book = measure.parts(bed.source(self.size), cut, WORKERS, self.work / bed.graph / cut)
         results.books[bed.graph, cut] = book
         self.tell(f"{book.name}, {cut}: {book.nodes:,} nodes, {book.edges:,} edges")
-        halo = float(sum(part.halo for part in book.parts))
-        figures = {entry: {"halo": halo} for entries in asked.values() for entry in entries}
+        figures = {entry: measure.of_cut(book) for entries in asked.values() for entry in entries}
         if asked.get(LINKED):
             self.over_links(bed, book, asked[LINKED], figures, results)
         if asked.get(LEARNT):

@@ -33,6 +33,10 @@ QUANTITIES = {
     "sent": Quantity("bytes", (LEARNT,)),  # rows of a mean step, all workers
     "converge": Quantity("seconds", (LINKED, LEARNT)),  # steps to 99 % of vanilla's score, times the median step
     "halo": Quantity("count", (CUT,)),
+    "inner": Quantity("count", (CUT,)),  # rows that the part with the most sends within its host, both legs
+    "outer": Quantity("count", (CUT,)),  # and to the other host
+    "replication": Quantity("ratio", (CUT,)),
+    "edges": Quantity("ratio", (CUT,)),  # of the fullest part, over the mean
 }
 
 

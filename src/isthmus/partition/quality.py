@@ -84,6 +84,7 @@ def quality(parts: Sequence[PartInfo], legs: Legs, splits: Mapping[str, np.ndarr
     inner, halo = np.array([p.inner for p in parts]), np.array([p.halo for p in parts])
     cut = np.array([p.halo_edges + p.mirror_edges for p in parts])
     edges = cut + np.array([p.inner_edges for p in parts])
+    held = halo if any(p.mirror_edges for p in parts) else legs.scatter.sum(axis=0)  # a cover needs not all of the halo
     summed = edges + legs.lent.sum(axis=1) - legs.lent.sum(axis=0)
     return {
         "cut_edges": int(cut.sum()),
@@ -95,13 +96,13 @@ def quality(parts: Sequence[PartInfo], legs: Legs, splits: Mapping[str, np.ndarr
             "nodes": _imbalance(inner),
             "edges": _imbalance(summed),
             **{name: max(_imbalance(column) for column in counts.T) for name, counts in splits.items()},
-            "replicas": _imbalance(inner + halo),
+            "replicas": _imbalance(inner + held),
         },
         "splits": {name: counts.tolist() for name, counts in splits.items()},
         "bytes": [p.bytes for p in parts],
         "receive_bytes_per_column": (4 * legs.both.sum(axis=0)).tolist(),
         "send_bytes_per_column": (4 * legs.both.sum(axis=1)).tolist(),
-        "replication": float((inner + halo).sum() / inner.sum()),
+        "replication": float((inner + held).sum() / inner.sum()),
         "scatter_rows": legs.scatter.sum(axis=1).tolist(),
         "gather_rows": legs.gather.sum(axis=1).tolist(),
     }
