@@ -67,7 +67,7 @@ class Runtime:
         """Whether readers apply dropout themselves, because rows may be read at another step than they were sent at.
 
         Replicas always do, after their rows are the same."""
-        return self.row_stages.mixes_steps and not (self.whole.replicated or self.whole.weighted)
+        return self.row_stages.mixes_steps and not self.whole.replicated
 
     @property
     def row_stages(self) -> Stages:
