@@ -17,7 +17,8 @@ from isthmus.errors import InputError
 from isthmus.tasks.spec import Spec
 
 _APART = ("lbfgs", "sparseadam")  # need a closure, or sparse gradients
-OPTIMIZERS: dict[str, type[Optimizer]] = {
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+OPTIMIZERS |= {
     name.lower(): kind
     for name, kind in vars(torch.optim).items()
     if inspect.isclass(kind) and issubclass(kind, Optimizer) and kind is not Optimizer and name.lower() not in _APART
