@@ -66,8 +66,8 @@ docs: $(VENV)/.docs  ## the site, with the API reference from the docstrings: bu
 derived: $(READY)  ## write what is derived from declarations: keywords for type checkers, tables in the docs
 	$(BIN)/python tools/derive.py
 
-bench-engine: $(READY)  ## a full-graph epoch against PyG (and DGL: make bench-engine DGL=/path/to/python)
-	$(BIN)/python benchmarks/engine.py $(if $(DGL),--dgl $(DGL))
+bench-engine: $(READY)  ## a full-graph epoch against PyG (DEVICE=cuda: there; and DGL: make bench-engine DGL=/path/to/python)
+	$(BIN)/python benchmarks/engine.py $(if $(DEVICE),--device $(DEVICE)) $(if $(DGL),--dgl $(DGL)) $(ASK)
 
 bench-minibatch: $(READY)  ## mini-batches on one core against torch, PyG (and GraphBolt and DGL: make bench-minibatch DGL=/path/to/python)
 	$(BIN)/python benchmarks/minibatch.py $(if $(DGL),--dgl $(DGL))

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LONGEST = 1000  # characters of a message, including what it quotes
-NO_ROOM = ("can't allocate memory", "Storage size calculation overflowed")  # parts of torch's own messages
+NO_ROOM = (
+    "can't allocate memory",
+    "Storage size calculation overflowed",
+    "out of memory",
+)  # parts of torch's own messages
 
 
 class InputError(ValueError):

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from device.plans import Plan, on_device, on_host, parts
 
 import isthmus
 from isthmus import device
 from isthmus.comm.backend import DeviceOf, choose_backend, in_words
+from isthmus.diagnose.doctor import examine
 from isthmus.errors import InputError
+from isthmus.launch.display import Display
 from isthmus.launch.place import local_rank
 
 SOURCE = Path(isthmus.__file__).parent
@@ -92,3 +95,27 @@ def test_only_kernels_comm_and_one_file_name_a_device_type():
     files = [file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] not in allowed]
     assert not [place for file in files for place in named(file)]
     assert any(named(SOURCE / "device.py"))
+
+
+def test_a_part_that_does_not_fit_is_refused_with_the_remedy(accelerator, monkeypatch, tmp_path):
+    book = parts(tmp_path, 2)
+    monkeypatch.setattr(accelerator, "free", 1000)
+    with pytest.raises(InputError, match=r"worker \d: its part takes at least .* KiB on shadow:.*more parts"):
+        on_device(lambda transport: Plan("exact").train(book, transport), 2)
+
+
+def test_the_doctor_lists_accelerators(accelerator):
+    found = [one for one in examine() if one.name == "accelerator"]
+    assert [one.value for one in found] == [f"shadow:{k} (16.0 GiB free of 16.0 GiB)" for k in range(4)]
+    accelerator.visible = False
+    assert [one.value for one in examine() if one.name == "accelerator"] == ["none"]
+
+
+def test_the_first_line_names_the_device(tmp_path):
+    book = parts(tmp_path, 2)
+
+    def title(transport):
+        return Display(Plan("exact").of(book), book, transport).title
+
+    assert on_device(title, 2)[0].endswith("2 worker(s), on shadow, rows by gloo, through pinned memory of the hosts")
+    assert on_host(title, 2)[0].endswith("2 worker(s)")

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from isthmus.device import HOST
 from isthmus.engine import PredictConfig, TrainConfig
 from isthmus.errors import InputError
 from isthmus.graph.options import LoadOptions
@@ -23,7 +24,7 @@ from isthmus.recipes.parse import read_options
 DECLARED = (TrainConfig, ModelConfig, Start, Job, PredictConfig, LoadOptions, PartitionOptions)
 OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "verify": {"hidden": 16, "steps": 5, "dtype": "float64"},
-    "Worker": {"dtype": None},  # torch's default
+    "Worker": {"dtype": None, "device": HOST.type},  # torch's default; the place where models are made
 }
 
 

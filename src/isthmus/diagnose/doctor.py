@@ -16,7 +16,9 @@ import torch.distributed as dist
 
 import isthmus
 from isthmus import kernels
-from isthmus.kernels import native
+from isthmus.comm.backend import nccl_is_here
+from isthmus.device import described, every_device
+from isthmus.kernels import native, on_triton
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
 from isthmus.units import size_text
@@ -56,6 +58,8 @@ def examine() -> list[Finding]:
         _metis(),
         _threads(),
         _backend(),
+        *_devices(),
+        _triton(),
         _launcher(),
         _ports(),
         _shared_memory(),
@@ -108,7 +112,23 @@ def _backend() -> Finding:
         return Finding(
             "backend", "missing", "this torch has no torch.distributed: install another build of torch", True
         )
-    return Finding("backend", "gloo")
+    return Finding("backend", "gloo and NCCL" if nccl_is_here() else "gloo")
+
+
+def _devices() -> list[Finding]:
+    """Report every accelerator, and how two of them would be linked."""
+    found = every_device()
+    if not found:
+        return [Finding("accelerator", "none", "--device auto computes on the CPU")]
+    way = "rows of several go by NCCL" if nccl_is_here() else "rows of several go by gloo, through the host's memory"
+    hints = [f"--device auto takes it for worker {number}; {way}" for number in range(len(found))]
+    return [Finding("accelerator", described(one), hint) for one, hint in zip(found, hints, strict=True)]
+
+
+def _triton() -> Finding:
+    if on_triton.is_here():
+        return Finding("triton", metadata.version("triton"), "only CUDA devices make use of it")
+    return Finding("triton", "not installed", "only for CUDA devices, whose torch brings it along")
 
 
 def _launcher() -> Finding:

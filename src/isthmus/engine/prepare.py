@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from isthmus.comm import Transport, Where
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.learning import Learner
+from isthmus.engine.room import check_room
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, SparseMatrix
@@ -87,6 +88,7 @@ class Views:
         """Build the views of this worker; ``dense``: feature rows as a plain tensor, even if they are stored sparse."""
         policy = policy.with_cut(config.cut, book.cut)
         part = own_part(book, transport.rank, transport.size)
+        check_room(part, DTYPES[config.dtype], transport.device, transport.rank)
         graph = LocalGraph.from_part(
             part,
             transport,

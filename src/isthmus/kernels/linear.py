@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from isthmus.device import is_host, multiplies_bf16_fast
 from isthmus.kernels.sparse import SparseMatrix
 
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # the last is Arm's
@@ -23,9 +24,10 @@ def bf16_is_fast() -> bool:
     return any(told.get(name) for name in _INSTRUCTIONS)
 
 
-def in_bf16(precision: str, dtype: torch.dtype) -> bool:
-    """Return whether a model of this dtype trains in bf16: asked for, or ``auto`` and this processor is fast at it."""
-    return dtype == torch.float32 and (precision == "bf16" or (precision == "auto" and bf16_is_fast()))
+def in_bf16(precision: str, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether a model of this dtype trains in bf16: asked for, or ``auto`` and its device is fast at it."""
+    fast = bf16_is_fast if is_host(device) else partial(multiplies_bf16_fast, device)
+    return dtype == torch.float32 and (precision == "bf16" or (precision == "auto" and fast()))
 
 
 def linear(

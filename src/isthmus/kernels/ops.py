@@ -1,4 +1,7 @@
-"""Python entry to the fast loops. Each runs in the native core where it can, else as its torch twin."""
+"""Python entry to the fast loops: the native core on the host, Triton on CUDA where it has the loop, else torch twins.
+
+Keyed draws and masks are integers on every device, so they are the same bits everywhere.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from isthmus.kernels import twin
+from isthmus.kernels import on_triton, twin
 from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
@@ -44,7 +47,7 @@ def aggregate(
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
-        twin.aggregate(csr, x, weights, out, accumulate)
+        (on_triton if on_triton.runs(x) else twin).aggregate(csr, x, weights, out, accumulate)
         return out
     x, rounded = _rows(x), "" if out.dtype == sums else f"_{_SUFFIX[out.dtype]}"
     getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}{rounded}")(
@@ -200,7 +203,7 @@ def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     lib = _core_for(x)
     if lib is None:
-        return twin.attention(csr, scores, x)
+        return (on_triton if on_triton.runs(x) else twin).attention(csr, scores, x)
     target, source, x = scores.target.contiguous(), scores.source.contiguous(), x.contiguous()
     heads = target.shape[1]
     alpha, out = x.new_empty(csr.num_edges, heads), x.new_empty(csr.num_rows, x.shape[1])
@@ -218,6 +221,8 @@ def attention_grad(
     """Return the gradients of `attention` by (target, source, x); ``turned`` is ``transpose(csr)``."""
     lib = _core_for(x)
     if lib is None:
+        if on_triton.runs(x):
+            return on_triton.attention_grad(csr, turned, scores, x, alpha, grad)
         return twin.attention_grad(csr, scores, x, alpha, grad)
     target, source = scores.target.contiguous(), scores.source.contiguous()
     x, grad = x.contiguous(), grad.contiguous()

@@ -55,7 +55,7 @@ class Runtime:
         self.fixed = FixedRows()
         self.needed = Needed(whole, self.schedule, policy)
         self.covers = Covers(whole, self.needed, transport) if self._covers else None
-        self.bf16 = in_bf16(policy.precision, dtype)
+        self.bf16 = in_bf16(policy.precision, dtype, whole.device)
         self.begin(0, training=False)
 
     @property
