@@ -59,6 +59,9 @@ class Shadow(torch.Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def new_tensor(self, data: Any, *, dtype: Any = None, **options: Any) -> torch.Tensor:  # type: ignore[override]
+        return torch.tensor(data, dtype=dtype or self.dtype, device=self.device)
+
     def __deepcopy__(self, memo: dict) -> Any:
         copied = self.detach().clone()
         if isinstance(self, torch.nn.Parameter):

@@ -78,6 +78,12 @@ def on_host(tensor: Tensor) -> Tensor:
     return tensor.to(HOST)
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host on a device; the copy does not hold up the caller where memory can be pinned."""
+    pins = device.type == "cuda" and tensor.is_cpu
+    return tensor.pin_memory().to(device, non_blocking=True) if pins else tensor.to(device)
+
+
 def free_memory(device: torch.device) -> tuple[int, int] | None:
     """Return the free and the total bytes of an accelerator; None for the host, or if it does not tell."""
     tell = None if is_host(device) else getattr(_module(device.type), "mem_get_info", None)

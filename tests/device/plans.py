@@ -6,7 +6,7 @@ A *plan* trains a few steps on a transport and returns figures that must be thos
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ from graphs import community_graph, cut, with_few
 
 from isthmus import recipes
 from isthmus.comm import Hub, Transport
-from isthmus.engine import TrainConfig
-from isthmus.engine.prepare import prepare
-from isthmus.engine.step import evaluate, train_step
+from isthmus.engine import TrainConfig, train
 from isthmus.nn import ModelConfig
 from isthmus.partition import Book
 
@@ -55,14 +53,10 @@ class Plan:
 
     def train(self, book: Book, transport: Transport) -> list[float]:
         """Return the loss of every step, then the scores."""
-        config = self.of(book)
+        config, lines = self.of(book), list[dict[str, Any]]()
         policy = recipes.find(self.recipe).policy(config.options)
-        views, model, optimizer = prepare(book, config, policy, transport)
-        labelled = book.train[config.split]
-        losses = [train_step(model, optimizer, views.train, labelled, step, step == 3) for step in range(STEPS)]
-        scores = evaluate(model, views, "accuracy", STEPS, transport)
-        views.train.graph.runtime.close()
-        return [*losses, *scores.values()]
+        train(book, config, transport, policy=policy, watch=lines.append)
+        return [*(line["loss"] for line in lines), *(lines[-1][split] for split in ("train", "val", "test"))]
 
 
 def pyg_sage(features: int, classes: int) -> torch.nn.Module:
@@ -73,7 +67,8 @@ def pyg_sage(features: int, classes: int) -> torch.nn.Module:
 
 
 def parts(folder: Path, workers: int, **options: Any) -> Book:
-    return cut(with_few(community_graph(nodes=60, **options)), workers, "random", folder)
+    graph = replace(with_few(community_graph(nodes=60, **options)), edge_attr=None)  # mini-batches carry none
+    return cut(graph, workers, "random", folder)
 
 
 def on_device(work: Callable[[Transport], Any], workers: int) -> list[Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
+from isthmus.device import on_host
 from isthmus.errors import InputError
 from isthmus.kernels.twin import GOLDEN
 from isthmus.minibatch.source import SPLITS, DataSource, Source, open_source
@@ -171,7 +172,7 @@ def _times(source: Source, time_attr: str | None, strategy: str, input_time: Ten
         raise InputError("time_attr names an attribute of PyG data: give the loader that")
     data = source.data
     if data.is_node_attr(time_attr):
-        return Times.of(source.structure, data[time_attr].cpu(), None), strategy
+        return Times.of(source.structure, on_host(data[time_attr]), None), strategy
     if data.is_edge_attr(time_attr):
-        return Times.of(source.structure, None, data[time_attr].cpu()), strategy
+        return Times.of(source.structure, None, on_host(data[time_attr])), strategy
     raise InputError(f"time_attr {time_attr!r} is an attribute neither of the nodes nor of the edges of this data")

@@ -67,6 +67,12 @@ class Links:
     def device(self) -> torch.device:
         return self.send_rows[0].device
 
+    def to(self, device: torch.device) -> Links:
+        """Return the links with their rows on a device."""
+        places = self.send_positions, self.mirror_positions
+        moved = (None if at is None else [rows.to(device) for rows in at] for at in places)
+        return Links([rows.to(device) for rows in self.send_rows], self.mirror_counts, *moved)
+
     @property
     def nothing(self) -> Tensor:
         """The numbers of no rows, int32 [0]."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from isthmus.device import HOST, on_host
 from isthmus.engine.config import BATCH_SIZE, TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -76,10 +77,15 @@ class MiniBatches:
 
     def __init__(self, book: Book, config: TrainConfig, asked: BatchConfig, policy: BatchPolicy, view: View):
         transport = view.graph.runtime.transport
-        data = NodeData(view.data.x, view.data.y, view.data.masks["train"].nonzero().flatten())
-        make = batch_maker(book, asked, policy, transport, data, config.seed)
+        x, train = view.data.x, view.data.masks["train"].nonzero().flatten()
+        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train))
+        maker = batch_maker(book, asked, policy, transport, data, config.seed)
+
+        def make(step: int) -> Batch:
+            return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
+
         self.view = view
-        self.prefetcher = Prefetcher(make.make, policy.ahead, config.steps, transport)
+        self.prefetcher = Prefetcher(make, policy.ahead, config.steps, transport)
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         batch, run = self.prefetcher.take(step), self.view.graph.runtime

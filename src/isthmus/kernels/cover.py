@@ -22,6 +22,9 @@ def vertex_cover(csr: Csr, lend: int = 0) -> tuple[Tensor, Tensor]:
     many edges are lent: as few as possible, or while there is a choice more, up to ``lend`` (`ALL`: as many as can be).
     The result depends on the arguments alone.
     """
+    if not csr.indices.is_cpu:  # once per run, and no loop for a device
+        rows, cols = vertex_cover(csr.to("cpu"), lend)
+        return rows.to(csr.indices.device), cols.to(csr.indices.device)
     indptr, indices = csr.indptr.contiguous(), csr.indices.contiguous()
     rows, cols = torch.empty(csr.num_rows, dtype=torch.bool), torch.empty(csr.num_cols, dtype=torch.bool)
     lib = _core_for(indices)

@@ -32,6 +32,9 @@ class SparseMatrix:
     def requires_grad(self) -> bool:
         return False
 
+    def to(self, device: torch.device) -> SparseMatrix:
+        return SparseMatrix(self.pattern.to(device), self.values.to(device))
+
     def __len__(self) -> int:
         return self.pattern.num_rows
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from isthmus.comm import Ledger, Transport
+from isthmus.device import is_host, to_device
 from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import SeedOrder, Shares
 from isthmus.shard import Layer
@@ -38,6 +40,14 @@ class Batch:
     x: Tensor  # [n, F]
     y: Tensor  # of my seed nodes, [s] or [s, C]
     ledger: Ledger = field(default_factory=Ledger)
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device, copied from pinned memory where that has some."""
+        if is_host(device):
+            return self
+        layers = tuple(layer.to(device) for layer in self.layers)
+        nodes, x, y = (to_device(tensor, device) for tensor in (self.nodes, self.x, self.y))
+        return replace(self, nodes=nodes, layers=layers, x=x, y=y)
 
 
 class Expander(Protocol):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
+from isthmus.device import is_host, on_host
 from isthmus.errors import InputError
 from isthmus.graph import Graph, load
 from isthmus.graph.graph import SparseRows
@@ -62,7 +63,7 @@ class Source(Protocol):
 
 def take(rows: Tensor, at: Tensor) -> Tensor:
     """Return some rows (int64), by the prefetching loop where it can."""
-    if rows.ndim == 2 and rows.shape[1] and rows.stride(1) == 1 and rows.device.type == "cpu":
+    if rows.ndim == 2 and rows.shape[1] and rows.stride(1) == 1 and is_host(rows.device):
         return kernels.gather_rows(rows, at)
     return rows.index_select(0, at.to(rows.device))
 
@@ -152,8 +153,8 @@ class DataSource:
             raise InputError("NeighborLoader takes homogeneous Data: HeteroData has no sampler here yet")
         if data.edge_index is None:
             raise InputError("this Data has no edge_index: NeighborLoader draws from that")
-        weight = None if weight_attr is None else data[weight_attr].cpu()
-        self.structure = Structure.of_edges(data.edge_index.cpu(), data.num_nodes, weight=weight)
+        weight = None if weight_attr is None else on_host(data[weight_attr])
+        self.structure = Structure.of_edges(on_host(data.edge_index), data.num_nodes, weight=weight)
         self.data = data
         keys = [key for key, _ in data if key not in ("num_nodes", "edge_index")]
         self.names = tuple(key for key in keys if data.is_node_attr(key))

@@ -25,7 +25,7 @@ def halo_cover(halo: Csr, halo_ptr: Sequence[int], lend: Tensor) -> Tensor:
     the fewest.
     """
     by_source, _ = kernels.transpose(halo)
-    covered = torch.zeros(halo.num_cols, dtype=torch.bool)
+    covered = torch.zeros(halo.num_cols, dtype=torch.bool, device=halo.indices.device)
     for q, (first, last) in enumerate(pairwise(map(int, halo_ptr))):
         ends = by_source.indptr[first : last + 1]
         pattern = Csr(ends - ends[0], by_source.indices[ends[0] : ends[-1]], halo.num_rows)

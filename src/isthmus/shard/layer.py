@@ -64,6 +64,21 @@ class Layer(Shard):
         saved = _SUM * edges * (width - out_width)
         return (sources - self.num_inner) * width * out_width < saved
 
+    def to(self, device: torch.device) -> Layer:
+        """Return the layer on a device; batches are drawn on the host."""
+        if device == self.device:
+            return self
+
+        def there(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device)
+
+        inner = Pattern(self.inner.to(device), there(self.inner_weight))
+        nodes = Nodes(*(one.to(device) for one in self.all_nodes))
+        if self.alone:
+            return Layer(inner, nodes, there(self.scale))
+        halo = Pattern(self.halo.to(device), there(self.halo_weight))
+        return Layer(inner, nodes, there(self.scale), halo, self.links.to(device))
+
     def norm(self, name: str, dtype: torch.dtype) -> LayerNorm:
         if (name, dtype) not in self._norms:
             norm, t = Norm.of(name, self.degree, self.halo_degree, dtype), self.num_inner
