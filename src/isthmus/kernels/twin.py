@@ -17,9 +17,13 @@ GOLDEN = 0x9E3779B97F4A7C15
 def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
     rows, wide = csr.edge_rows, x.float() if x.dtype == torch.bfloat16 else x
     scaled = wide if weights.col is None else wide * weights.col[:, None]
-    messages = scaled[csr.indices.long()]
+    edges = slice(None)
+    if len(rows) != csr.num_edges:  # some rows of a larger pattern, whose columns lie in the middle of its own
+        begin = int(csr.indptr[0])
+        edges = slice(begin, begin + len(rows))
+    messages = scaled[csr.indices[edges].long()]
     if weights.edge is not None:
-        messages = messages * weights.edge[:, None]
+        messages = messages * weights.edge[edges, None]
     total = wide.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
     if weights.add_self:
         total += scaled[: csr.num_rows]
