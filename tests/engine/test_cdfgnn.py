@@ -28,7 +28,7 @@ ASKED = TrainConfig(
     model=SHAPE, recipe="cdfgnn", optimizer="sgd", lr=LR, steps=STEPS, eval_every=STEPS, dtype="float64"
 )
 CASES = [
-    (2, {}, Options()),
+    (2, {}, Options(0.1)),
     (3, {"epsilon": 0.2, "bits": 4, "adapt": False}, Options(0.2, False, 4)),
     (4, {"epsilon": 0.1, "bits": 32}, Options(0.1, bits=32)),
     (3, {"epsilon": 0.1, "resync": 7}, Options(0.1, resync=7)),

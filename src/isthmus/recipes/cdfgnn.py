@@ -33,7 +33,7 @@ CDFGNN = Recipe(
     paper="Zhang et al.: CDFGNN, algs. 1 and 2, eqs. 6, 7, 22–24",
     make=_policy,
     options={
-        "epsilon": Option(0.01, "relative change of a row that is tolerated, at the start; 0 switches the cache off"),
+        "epsilon": Option(0.1, "relative change of a row that is tolerated, at the start; 0 switches the cache off"),
         "adapt": Option(True, "epsilon follows the training accuracy, between 0.001 and 0.3"),
         "bits": Option(8, CODED["bits"].help, (32, 16, "bf16", "fp16", 8, 4, 2)),
         "resync": Option(0, "steps between sends of all rows, whether they have moved or not; 0: never"),
