@@ -20,6 +20,8 @@ from isthmus.shard.load import as_tensor
 DIRECTIONS = ("in", "out", "both")
 """Whose neighbours: sources of a node's in-edges, targets of its out-edges, or both, each neighbour once."""
 
+_CHUNK = 1 << 18  # rows that are put together at a time, so that temporaries stay small
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -219,10 +221,14 @@ def _rows_of(part: Part, shift: int, halo: Tensor, weighted: bool) -> tuple[Tens
     weight = torch.empty(len(columns) if weighted else 0)
     sides = ((inner, outer.indptr[:-1], part.inner_edge_attr), (outer, inner.indptr[1:], part.halo_edge_attr))
     for side, before, attributes in sides:
-        at = torch.repeat_interleave(before, side.indptr.diff()) + torch.arange(side.num_edges)
-        columns[at] = side.indices + shift if side is inner else halo[side.indices.long()]
-        if weighted:
-            weight[at] = _weights(attributes, f"part {part.index}")
+        own = _weights(attributes, f"part {part.index}") if weighted else None
+        for a in range(0, side.num_rows, _CHUNK):
+            ends = side.indptr[a : a + _CHUNK + 1]
+            some = slice(int(ends[0]), int(ends[-1]))
+            at = torch.repeat_interleave(before[a : a + _CHUNK], ends.diff()) + torch.arange(some.start, some.stop)
+            columns[at] = side.indices[some] + shift if side is inner else halo[side.indices[some].long()]
+            if own is not None:
+                weight[at] = own[some]
     return indptr, columns, weight
 
 
