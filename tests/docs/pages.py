@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from isthmus.comm import FORWARD, GATHER, SCATTER, Active, Add, Changed, Every, Gap, Keep, Smooth, Stages
+from isthmus.comm.channel.codec import Codec, Half, Linear
 from isthmus.recipes import find
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +84,7 @@ def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
             select = "all, if they moved by `bound`"
         case _:
             select = "drawn" if drawn else "whole blocks" if stages.ring else "all"
-    bits = "as is" if stages.encode.as_is else f"{stages.encode.bits} bits"
+    bits = "as is" if stages.encode.as_is else _bits(stages.encode)
     match stages.merge:
         case Add():
             merge, bits = "add", f"differences, {bits}"
@@ -94,3 +96,16 @@ def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
             merge = "replace"
     clipped = "" if stages.clip is None else ", clipped"
     return select, bits + clipped, "`staleness` steps" if stages.delay else "now", merge
+
+
+def _bits(codec: Codec) -> str:
+    match codec:
+        case Half():
+            return codec.name
+        case Linear():
+            return f"{codec.bits} bits"
+    return type(codec).__name__
+
+
+if __name__ == "__main__":  # PYTHONPATH=tests python -m docs.pages NAME …: both tables of a page
+    print(channel_table(sys.argv[1:]), options_table(sys.argv[1:]), sep="\n\n")
