@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import InputError
-from isthmus.kernels import Csr, Spans
+from isthmus.kernels import Csr, Drawn, Spans
 from isthmus.sample import NeighbourSampler, Numbering, Structure
 
 TYPES = ("directional", "bidirectional", "induced")
@@ -85,9 +85,7 @@ class SubgraphSampler:
             return self._trees(seeds, step, until)
         distinct, _ = _distinct(seeds)
         self.numbering.start(seeds[distinct].to(torch.int32))
-        places = torch.cat(
-            [distinct, torch.empty(0, dtype=torch.int64)]
-        )  # where each numbered node stands in the batch
+        places = distinct  # where each numbered node stands in the batch
         found, frontier, at = _Found(), seeds, torch.arange(len(seeds))
         for hop in range(len(self.sampler.fanouts)):
             before = len(self.numbering.nodes)
@@ -137,7 +135,7 @@ class SubgraphSampler:
             found.add(place[before:], at, self.structure.edge_ids_of(rows, drawn), len(keys) - before)
         return found.subgraph(keys % count, len(seeds), keys // count)
 
-    def _drawn(self, spans: Spans, step: int, hop: int):
+    def _drawn(self, spans: Spans, step: int, hop: int) -> Drawn:
         fanout = self.sampler.fanouts[hop]
         if self.times is not None and self.strategy == "last" and fanout >= 0:
             late = spans.degree.clamp_max(fanout)
