@@ -11,6 +11,7 @@ from graphs import community_graph, cut, with_few
 from oracle.mini_batch_training import losses
 from torch import nn
 
+import isthmus
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.engine.stop import Stop
@@ -216,3 +217,8 @@ def test_pygs_models_by_name(tmp_path):
     )
     assert_equal_runs(one, two)
     assert_equal_runs(one, three)
+
+
+def test_a_loop_of_ones_own_takes_no_recipe_of_mini_batches(tmp_path):
+    with pytest.raises(InputError, match="NeighborLoader"):
+        isthmus.Worker(cut(community_graph(), 1, "random", tmp_path), recipe="distdgl")

@@ -85,6 +85,11 @@ class Worker:
         chosen = recipes.find(asked["recipe"])
         self.config = config_of(asked, chosen)
         policy = chosen.policy(self.config.options)
+        if policy.batches is not None:
+            raise InputError(
+                f"{self.config.recipe} makes mini-batches, for isthmus.train: a loop of your own takes them from "
+                "isthmus.NeighborLoader, or a full-graph recipe"
+            )
         if self.config.options.get("auto"):
             raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
         cut = cutter(source, chosen.way, asked, seed=asked["seed"], quiet=True)

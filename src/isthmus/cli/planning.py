@@ -53,9 +53,14 @@ def plan(
     from isthmus.experiments.plan import PlanRequest
     from isthmus.experiments.plan import plan as look_ahead
     from isthmus.recipes import RECIPES
+    from isthmus.recipes.base import FULL_GRAPH
     from isthmus.recipes.parse import read_entries
 
-    entries = read_entries(recipes or ", ".join(RECIPES))
+    # By default those that suit the parts that `_parts` makes.
+    known = [name for name, recipe in RECIPES.items() if recipe.plane == FULL_GRAPH and recipe.cut != "vertex"]
+    entries = read_entries(recipes or ", ".join(known))
+    if other := next((entry.recipe for entry in entries if RECIPES[entry.recipe].plane != FULL_GRAPH), None):
+        raise InputError(f"plan rehearses full-graph steps, {other} makes mini-batches: leave it out of --recipes")
     asked = PlanRequest(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as scratch:
