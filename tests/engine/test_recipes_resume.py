@@ -114,7 +114,10 @@ def test_what_a_run_tells_of_stale_rows(book, tmp_path):
     assert sent == {(1, "forward"), (2, "forward"), (1, "backward"), (2, "backward"), ("weights", "reduce")}
 
 
-def test_probing_changes_nothing(book, tmp_path):
+@pytest.mark.parametrize("method", ["metis", "random"])
+def test_probing_changes_nothing(tmp_path, method):
+    """Neither what is trained nor what is counted; rows that are kept for the run stay as they are, too."""
+    book = cut(community_graph(), 3 if method == "metis" else 2, method, tmp_path)
     for recipe, options in (("pipegcn", {"smooth_features": 0.9}), ("bns", {"rate": 0.4, "bits": 8})):
         plain, summary = run(book, recipe, options, 9, tmp_path / recipe)
         probed, other = run(book, recipe, options, 9, tmp_path / f"{recipe}-probed", probe_every=2)

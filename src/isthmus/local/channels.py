@@ -59,6 +59,8 @@ class Channels:
         if not self.probing or held is None or channel.reader.layout is not shard.links:
             return
         fresh_way = self.channel(channel.id, exact=True)
+        if fresh_way is channel:  # its rows are fresh, and another post would give their memory away
+            return
         fresh_way.post(self.step, rows, shard.links, PROBE)
         fresh = fresh_way.take(self.step)
         if fresh is not None:
