@@ -15,7 +15,6 @@ from torch import Tensor
 
 from isthmus.kernels.csr import Csr, Scores, Weights
 
-EDGES = 16  # edges of a row whose columns are loaded at a time
 WIDEST = 128  # features of a row that one program sums
 DEVICES = ("cuda",)
 _HALVES = (torch.bfloat16, torch.float16)
@@ -41,16 +40,11 @@ def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bo
         return
     block = _block(width)
     loops.aggregate[csr.num_rows, _pieces(width, block)](
-        *(csr.indptr, csr.indices, _or(csr.targets, csr.indices), x, x.stride(0)),
-        *(_or(weights.edge, x), _or(weights.col, x), _or(weights.row, x), out, out.stride(0), width),
-        HAS_TARGETS=csr.targets is not None,
-        HAS_EDGE=weights.edge is not None,
-        HAS_COL=weights.col is not None,
-        HAS_ROW=weights.row is not None,
-        ADD_SELF=weights.add_self,
-        ACCUMULATE=accumulate,
+        (csr.indptr, csr.indices, csr.targets),
+        (x, x.stride(0), x if weights.add_self else None),
+        (weights.edge, weights.col, weights.row),
+        (out, out.stride(0), out if accumulate else None, width),
         WIDE=_wide(x.dtype),
-        EDGES=EDGES,
         BLOCK=block,
     )
 
@@ -63,11 +57,10 @@ def attention(csr: Csr, scores: Scores, x: Tensor) -> tuple[Tensor, Tensor]:
     heads, width = target.shape[1], x.shape[1] // target.shape[1]
     alpha, out = x.new_empty(csr.num_edges, heads), x.new_zeros(csr.num_rows, x.shape[1])
     if csr.num_rows and heads:
-        about: dict[str, Any] = {"WIDE": _wide(x.dtype), "EDGES": EDGES, "BLOCK": _block(width)}
-        edges = csr.indptr, csr.indices
-        loops.softmax[csr.num_rows, heads](*edges, target, source, scores.slope, alpha, heads, **_without(about))
-        grid = csr.num_rows, heads, _pieces(width, about["BLOCK"])
-        loops.attend[grid](*edges, edges[1], alpha, x, out, heads, width, HAS_ORDER=False, **about)
+        wide, block, edges = _wide(x.dtype), _block(width), (csr.indptr, csr.indices)
+        loops.softmax[csr.num_rows, heads](edges, (target, source, scores.slope, heads), alpha, WIDE=wide)
+        grid = csr.num_rows, heads, _pieces(width, block)
+        loops.attend[grid]((*edges, None), alpha, x, out, (heads, width), WIDE=wide, BLOCK=block)
     return out, alpha
 
 
@@ -83,22 +76,22 @@ def attention_grad(
     sums = torch.float32 if alpha.dtype in _HALVES else alpha.dtype
     of_score, of_target = alpha.new_empty(alpha.shape, dtype=sums), torch.zeros_like(target)
     of_source, of_x = torch.zeros_like(source), torch.zeros_like(x)
-    about: dict[str, Any] = {"WIDE": _wide(x.dtype), "EDGES": EDGES, "BLOCK": _block(width)}
+    wide, block = _wide(x.dtype), _block(width)
     if csr.num_rows and heads:
         loops.score_grad[csr.num_rows, heads](
-            *(csr.indptr, csr.indices, target, source, scores.slope, x, alpha, grad, of_score, of_target),
-            *(heads, width),
-            **about,
+            (csr.indptr, csr.indices),
+            (target, source, scores.slope, heads),
+            (x, grad, width),
+            alpha,
+            (of_score, of_target),
+            WIDE=wide,
+            BLOCK=block,
         )
     if back.num_rows and heads:
-        grid = back.num_rows, heads, _pieces(width, about["BLOCK"])
-        loops.attend[grid](back.indptr, back.indices, order, alpha, grad, of_x, heads, width, HAS_ORDER=True, **about)
-        loops.sum_scores[back.num_rows, heads](back.indptr, order, of_score, of_source, heads, **_without(about))
+        grid, edges = (back.num_rows, heads, _pieces(width, block)), (back.indptr, back.indices, order)
+        loops.attend[grid](edges, alpha, grad, of_x, (heads, width), WIDE=wide, BLOCK=block)
+        loops.sum_scores[back.num_rows, heads](back.indptr, order, of_score, of_source, heads, WIDE=wide)
     return of_target, of_source, of_x
-
-
-def _without(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in about.items() if name != "BLOCK"}
 
 
 def _block(width: int) -> int:
@@ -107,11 +100,6 @@ def _block(width: int) -> int:
 
 def _pieces(width: int, block: int) -> int:
     return -(-width // block)
-
-
-def _or(tensor: Tensor | None, instead: Tensor) -> Tensor:
-    """Return a pointer that is never read, in the place of a tensor that is not given."""
-    return instead if tensor is None else tensor
 
 
 def _wide(dtype: torch.dtype) -> Any:
