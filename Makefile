@@ -35,10 +35,12 @@ demo: $(INSTALLED)  ## train a synthetic graph on three workers of this machine
 		'isthmus train --help' 'your own graph: docs/data.md, your own model: docs/models.md'
 
 test: $(READY)  ## the test suite: what must pass before a change is merged
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --ignore=tests/device
+	$(BIN)/python -m pytest -n 2 tests/device  # the pretend accelerator, in processes of its own
 
 test-all: $(READY)  ## the same with whole products of cases (marked full) where make test has every pair
-	ISTHMUS_FUZZ_CASES=2000 $(BIN)/python -m pytest -n 2 -m ''
+	ISTHMUS_FUZZ_CASES=2000 $(BIN)/python -m pytest -n 2 -m '' --ignore=tests/device
+	$(BIN)/python -m pytest -n 2 -m '' tests/device
 
 coverage: $(READY)  ## the suite with a count of the lines that it runs: build/coverage/index.html, and a table of the rooms
 	$(BIN)/python -m pytest -n 2 --cov=isthmus --cov-report=html:build/coverage --cov-report=term

@@ -8,6 +8,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton: its kernels then run on the CPU
+
 import pytest
 import torch
 import torch.distributed as dist

@@ -50,4 +50,5 @@ if rank == 0:
     with torch.no_grad():
         right = model.module(data.x, data.edge_index).argmax(1) == data.y
     print(f"test accuracy {right[data.test_mask].double().mean().item()}")
+torch.distributed.barrier()  # nobody leaves while others still work
 torch.distributed.destroy_process_group()

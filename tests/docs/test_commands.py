@@ -41,7 +41,7 @@ ELSEWHERE = [
     ("compare.md", "sudo isthmus testbed --sweep", "testbed/test_testbed.py::test_the_next_sweeps_up_after_a"),
 ]
 # The rest is run as it stands, but for these words, and with these options after its own.
-SMALLER = {"synthetic:flickr@0.1": "synthetic:flickr@0.01", "pyg:Cora": "mine.npz"}
+SMALLER = {"synthetic:flickr@0.1": "synthetic:flickr@0.01", "pyg:Cora": "mine.npz", "cuda": "cpu"}
 FEWER = {"train": ["--steps", "20"], "compare": ["--steps", "4", "--seeds", "1"]}
 MORE = ["--steps", "30"]  # of a run that goes on
 PROCESSES = {ROOT / "README.md"}  # elsewhere workers are threads
