@@ -26,7 +26,7 @@ from isthmus.shard.load import as_tensor
 
 @dataclass(frozen=True)
 class NodeData:
-    """What one worker knows of its own nodes: feature rows, labels, and which of them are training nodes."""
+    """The data of one worker's own nodes: feature rows, labels, and which of them are training nodes."""
 
     x: Tensor | SparseMatrix  # [n, F]
     y: Tensor  # [n] or [n, C]

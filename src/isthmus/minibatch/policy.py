@@ -17,7 +17,7 @@ STRUCTURES = ("here", "owner")
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How a step's seed nodes become a batch on every worker."""
+    """The rules by which a step's seed nodes become a batch on every worker."""
 
     draw: str = "uniform"
     """How neighbours are drawn: uniform, weighted or labor (`NeighbourSampler`)."""
