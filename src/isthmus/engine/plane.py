@@ -21,7 +21,10 @@ from isthmus.partition import Book
 
 
 class Plane(Protocol):
-    """The step of a run: over the whole graph, or on a mini-batch. Evaluation is the same in both planes: exact, layer by layer on the parts."""
+    """The step of a run: over the whole graph, or on a mini-batch.
+
+    Evaluation is the same in both planes: exact, layer by layer on the parts.
+    """
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         """Update the weights once; return the loss, which is the same on every worker."""
