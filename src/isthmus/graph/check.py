@@ -84,7 +84,7 @@ def _not_finite(row: int, column: int, value: float) -> str:
 
 def is_regression(y: np.ndarray, asked: str | None) -> bool:
     """Return whether y are values to predict: as asked for or, if nothing is, if a value is no whole number."""
-    if asked is not None or y.dtype.kind != "f":
+    if asked is not None or y.dtype.kind != "f" or not y.ndim:
         return asked == "regression"
     return any(bool(np.any(block != np.rint(block), where=np.isfinite(block))) for block in _blocks(y))
 
