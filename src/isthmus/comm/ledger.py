@@ -37,6 +37,7 @@ class Ledger:
     age_max: int = 0
     cache_hits: int = 0  # rows that a step read and found in the cache
     cache_misses: int = 0
+    rows_local: int = 0  # rows of other workers that were read from their files, which are on this machine
 
     def sent(self, where: Where, peer: int, rows: int, size: int) -> None:
         if where.kind != PROBE:
@@ -65,7 +66,7 @@ class Ledger:
             getattr(self, name).update(getattr(other, name))
         for name in (
             *("wait_seconds", "under_way_seconds", "reduce_seconds", "sample_seconds"),
-            *("cache_hits", "cache_misses"),
+            *("cache_hits", "cache_misses", "rows_local"),
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.used(other.rows_used, other.age_sum, other.age_max)

@@ -13,6 +13,7 @@ from isthmus.comm.backend import NCCL
 from isthmus.comm.connect import connect
 from isthmus.comm.ledger import Where
 from isthmus.comm.meet import meet
+from isthmus.comm.rendezvous import is_loopback
 from isthmus.comm.transport import Pending, Transport
 from isthmus.device import HOST
 from isthmus.errors import WorkerError
@@ -26,6 +27,8 @@ class Processes(Transport):
         deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
         self.groups: dict[str, tuple] = {}  # by type of device: for rows, and for what does not queue behind them
         self.store = meet(rank, size, host, port, timeout, address)
+        name = str(self.store.stream.getsockname()[0])
+        self.host = host if is_loopback(name) else name  # worker 0 reaches its own meeting point by loopback
 
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
@@ -102,6 +105,7 @@ class _Sibling(Processes):
 
     def __init__(self, elder: Processes):
         Transport.__init__(self, elder.rank, elder.size, elder.timeout)
+        self.host = elder.host
         limit = timedelta(seconds=elder.timeout)
         try:
             self.groups = {HOST.type: (dist.new_group(timeout=limit), dist.new_group(timeout=limit))}

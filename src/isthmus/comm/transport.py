@@ -43,6 +43,7 @@ class Transport(ABC):
         self.device = HOST
         self.staging: Staging | None = None
         self.way = ""  # how rows of devices travel, in words
+        self.host = "127.0.0.1"  # the address of this worker's machine for the others
 
     def use(self, device: torch.device) -> None:
         """Let this worker compute on a device, and choose with the others how its rows travel; all call it at once."""

@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus import kernels
-from isthmus.device import is_host, on_host
+from isthmus.device import on_host
 from isthmus.errors import InputError
+from isthmus.features.tables import Table, column, take
 from isthmus.graph import Graph, load
 from isthmus.graph.graph import SparseRows
 from isthmus.graph.pyg import is_data
@@ -61,24 +60,17 @@ class Source(Protocol):
         ...
 
 
-def take(rows: Tensor, at: Tensor) -> Tensor:
-    """Return some rows (int64), by the prefetching loop where it can."""
-    if rows.ndim == 2 and rows.shape[1] and rows.stride(1) == 1 and is_host(rows.device):
-        return kernels.gather_rows(rows, at)
-    return rows.index_select(0, at.to(rows.device))
-
-
 class GraphSource:
     """A graph in memory; its nodes have the same numbers everywhere."""
 
     def __init__(self, graph: Graph, weighted: bool):
         self.structure = Structure.of_graph(graph, weighted=weighted)
         self.names, self.edge_names = _ROWS, () if graph.edge_attr is None else ("edge_attr",)
-        self._rows = {name: _column(getattr(graph, name)) for name in _ROWS}
+        self._rows = {name: column(getattr(graph, name)) for name in _ROWS}
         self._edge_attr = None if graph.edge_attr is None else as_tensor(graph.edge_attr)
 
     def pull(self, name: str, nodes: Tensor) -> Tensor:
-        return _take(self._rows[name], nodes)
+        return take(self._rows[name], nodes)
 
     def pull_edges(self, name: str, edges: Tensor) -> Tensor:
         assert self._edge_attr is not None
@@ -103,9 +95,7 @@ class BookSource:
     def __init__(self, book: Book, weighted: bool):
         self.structure = Structure.of_book(book, weighted=weighted)
         self.names, self.edge_names = _ROWS, ("edge_attr",) if weighted else ()
-        self._ranges = torch.tensor(book.ranges)
-        parts = [book.part(k) for k in range(book.num_parts)]
-        self._rows = {name: [_column(getattr(part, name)) for part in parts] for name in _ROWS}
+        self._rows = {name: Table.of(book, name, range(book.num_parts)) for name in _ROWS}
 
     @cached_property
     def _by_id(self) -> Tensor:
@@ -115,16 +105,7 @@ class BookSource:
         return places
 
     def pull(self, name: str, nodes: Tensor) -> Tensor:
-        pieces, first = self._rows[name], _take(self._rows[name][0], torch.empty(0, dtype=torch.int64))
-        if len(pieces) == 1:
-            return _take(pieces[0], nodes)
-        out = first.new_empty(len(nodes), *first.shape[1:])
-        owner = torch.searchsorted(self._ranges, nodes, right=True) - 1
-        for k, rows in enumerate(pieces):
-            mine = (owner == k).nonzero().flatten()
-            if len(mine):
-                out[mine] = _take(rows, nodes[mine] - self._ranges[k])
-        return out
+        return self._rows[name].take(nodes)
 
     def pull_edges(self, name: str, edges: Tensor) -> Tensor:
         weight, starts = self.structure.weight, self.structure.edge_starts
@@ -134,7 +115,7 @@ class BookSource:
         return weight[edges - starts[row] + self.structure.pattern.indptr[row]]
 
     def split(self, name: str) -> Tensor:
-        masks = [_first_split(mask) for mask in self._rows[f"{name}_mask"]]
+        masks = [_first_split(mask) for mask in self._rows[f"{name}_mask"].pieces.values()]
         return self.user_ids(torch.cat(masks).nonzero().flatten()).sort().values
 
     def user_ids(self, nodes: Tensor) -> Tensor:
@@ -194,20 +175,3 @@ def open_source(source: Any, weight_attr: str | None) -> Source:
 def _first_split(mask: Tensor | SparseRows) -> Tensor:
     assert isinstance(mask, Tensor)
     return mask if mask.ndim == 1 else mask[:, 0]
-
-
-def _column(array: np.ndarray | SparseRows) -> Tensor | SparseRows:
-    if isinstance(array, SparseRows):
-        return array
-    return as_tensor(array[:, 0] if array.ndim == 2 and array.dtype == bool and array.shape[1] == 1 else array)
-
-
-def _take(rows: Tensor | SparseRows, at: Tensor) -> Tensor:
-    if isinstance(rows, Tensor):
-        return take(rows, at)
-    some = rows.take(at.numpy())
-    out = torch.zeros(some.shape, dtype=torch.from_numpy(some.data).dtype)
-    targets = torch.from_numpy(np.repeat(np.arange(len(at)), np.diff(some.indptr)))
-    return out.index_put_(
-        (targets, torch.from_numpy(some.indices).long()), torch.from_numpy(some.data), accumulate=True
-    )

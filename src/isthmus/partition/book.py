@@ -107,7 +107,10 @@ class Book:
 
     @staticmethod
     def read(folder: str | os.PathLike[str]) -> Book:
-        """Open a parts folder: check version, ranges and the size of every file, but read no contents."""
+        """Open a parts folder: check version, ranges and the size of every file, but read no contents.
+
+        A machine needs only the parts of its own workers (`is_here`).
+        """
         path = Path(folder)
         content = _read_json(path)
         if content.get("format") != FORMAT:
@@ -155,6 +158,8 @@ class Book:
         """Return part ``index`` with its arrays memory-mapped; it is checked in full when first asked for."""
         if not 0 <= index < self.num_parts:
             raise InputError(f"{self.folder} has no part {index}: ask for one of 0 to {self.num_parts - 1}")
+        if not self.is_here(index):
+            raise InputError(f"{self.folder} is a copy without part-{index}, which is needed here: {_MEND}")
         arrays: dict[str, Any] = {Path(name).stem: self.array(index, name) for name in self.parts[index].files}
         if index not in self._checked:
             check_part(self, index, arrays, _AGAIN)
@@ -219,9 +224,15 @@ class Book:
     def _path(self, index: int, name: str) -> Path:
         return self.folder / f"part-{index}" / name
 
+    def is_here(self, index: int) -> bool:
+        """Return whether a part is on this machine: folders of other workers' parts may be left out of a copy."""
+        return (self.folder / f"part-{index}").is_dir()
+
     def _check_files(self) -> None:
+        if not any(map(self.is_here, range(self.num_parts))):
+            raise InputError(f"{self.folder} has no part at all, part-0 to part-{self.num_parts - 1}: {_MEND}")
         for index, info in enumerate(self.parts):
-            for name, entry in info.files.items():
+            for name, entry in info.files.items() if self.is_here(index) else ():
                 path = self._path(index, name)
                 if not path.is_file():
                     raise InputError(f"{path} is missing, or not an ordinary file: {_MEND}")
