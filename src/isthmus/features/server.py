@@ -29,7 +29,7 @@ class StoreOptions(NamedTuple):
     weighted: bool = False
     """Whether edges have weights that are drawn by, or pulled."""
     files: bool = True
-    """Whether other workers' parts that are on this machine are read from their files; if not, their owners are asked."""
+    """Whether parts of other workers that are on this machine are read from their files; if not, owners are asked."""
 
 
 class StoreServer:
