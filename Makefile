@@ -9,7 +9,7 @@ CORE := $(wildcard src/isthmus/kernels/csrc/*)
 CODE := src tests benchmarks tools examples setup.py
 
 .PHONY: demo test test-all fuzz lint format derived docs coverage bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
-	bench-overlap bench-papers bench-minibatch clean
+	bench-overlap bench-norms bench-papers bench-minibatch clean
 .DEFAULT_GOAL := demo
 
 $(BIN)/python:
@@ -89,6 +89,10 @@ bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end 
 
 bench-plan: $(READY)  ## predicted against measured step times, over loopback and narrow links (needs root)
 	$(BIN)/python benchmarks/plan.py
+
+bench-norms: $(READY)  ## BatchNorm over all workers' rows against BatchNorm of each worker's own, 4 workers
+	$(BIN)/python benchmarks/norms.py $(ASK)
+	$(BIN)/python benchmarks/norms.py --graph synthetic:products@0.05 $(ASK)
 
 bench-overlap: $(READY)  ## what pipelining gives against what it can give at most, on narrow links (needs root)
 	PYTHONPATH=benchmarks $(BIN)/python benchmarks/overlap.py

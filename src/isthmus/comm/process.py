@@ -1,4 +1,4 @@
-"""A transport between processes, over torch.distributed with gloo."""
+"""A transport between processes: rows over torch.distributed with gloo, sums over sockets of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from isthmus.comm.connect import connect
 from isthmus.comm.ledger import Where
 from isthmus.comm.meet import meet
 from isthmus.comm.rendezvous import is_loopback
+from isthmus.comm.sum_sockets import Astray, Lost, Silent, SumSockets
 from isthmus.comm.transport import Pending, Transport
 from isthmus.device import HOST
 from isthmus.errors import WorkerError
@@ -26,6 +27,7 @@ class Processes(Transport):
         super().__init__(rank, size, timeout)
         deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
         self.groups: dict[str, tuple] = {}  # by type of device: for rows, and for what does not queue behind them
+        self.sums: SumSockets | None = None
         self.store = meet(rank, size, host, port, timeout, address)
         name = str(self.store.stream.getsockname()[0])
         self.host = host if is_loopback(name) else name  # worker 0 reaches its own meeting point by loopback
@@ -33,6 +35,7 @@ class Processes(Transport):
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
             self.groups[HOST.type] = None, dist.new_group(timeout=limit)  # the second has its own connections
+            self.sums = SumSockets.between(rank, size, self.store, address or self.host, timeout)
 
         try:
             connect(rank, size, self.store, link, timeout, deadline)
@@ -79,6 +82,21 @@ class Processes(Transport):
             raise self.broken(None, where, error) from error
         return _Works(self, [(None, work) for work in works], [], (send, recv), where)
 
+    def _hop(self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
+        if self.sums is None or not all(tensor.is_cpu for tensor in (*send, *recv)):
+            return super()._hop(transfer, send, recv, where)
+        try:
+            self.sums.exchange(transfer, send, recv, self.timeout)
+        except Silent as error:
+            raise self.late(error.peer, where) from None
+        except Astray as error:
+            raise WorkerError(
+                f"workers {self.rank} and {error.peer} are at different points of the run ({where}; {error}): "
+                "let every worker do the same steps, in the same order"
+            ) from error
+        except Lost as error:
+            raise self.broken(error.peer, where, error) from error
+
     def sibling(self) -> Transport:
         return _Sibling(self)
 
@@ -95,6 +113,8 @@ class Processes(Transport):
 
     def close(self) -> None:
         super().close()
+        if self.sums is not None:
+            self.sums.close()
         if dist.is_initialized():
             dist.destroy_process_group()
         self.store.leave()
@@ -105,7 +125,7 @@ class _Sibling(Processes):
 
     def __init__(self, elder: Processes):
         Transport.__init__(self, elder.rank, elder.size, elder.timeout)
-        self.host = elder.host
+        self.host, self.sums = elder.host, None
         limit = timedelta(seconds=elder.timeout)
         try:
             self.groups = {HOST.type: (dist.new_group(timeout=limit), dist.new_group(timeout=limit))}

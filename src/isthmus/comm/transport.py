@@ -147,7 +147,10 @@ class Transport(ABC):
         for q in self.peers:
             self._count(where, q, 0, send[q])
         self.transfers += 1
-        self._begin(self.transfers, send, recv, where, apart=True)._wait()
+        self._hop(self.transfers, send, recv, where)
+
+    def _hop(self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
+        self._begin(transfer, send, recv, where, apart=True)._wait()
 
     def _count(self, where: Where, peer: int, rows: int, message: Tensor) -> None:
         size = message.numel() * message.element_size()

@@ -6,6 +6,7 @@ from isthmus.kernels.draws import draw_edges, draw_rows, random_keys, select_edg
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, product_bf16
 from isthmus.kernels.memory import Memory, memory_of
+from isthmus.kernels.moments import column_moments, norm_grad, norm_grad_sums
 from isthmus.kernels.neighbours import (
     Drawn,
     draw_by_weight,
@@ -48,6 +49,7 @@ __all__ = [
     "attention_grad",
     "bf16_is_fast",
     "both_positive",
+    "column_moments",
     "draw_by_weight",
     "draw_edges",
     "draw_labor",
@@ -64,6 +66,8 @@ __all__ = [
     "inclusion",
     "kept_positive",
     "memory_of",
+    "norm_grad",
+    "norm_grad_sums",
     "number_nodes",
     "pack_rows",
     "packed_width",

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from isthmus import kernels
 from isthmus.comm import BACKWARD, FORWARD, Where
-from isthmus.device import is_host
 from isthmus.errors import InputError
 from isthmus.local.runtime import Runtime
 
@@ -95,12 +95,11 @@ def merged_moments(run: Runtime, x: Tensor, groups: Groups, site: int) -> Moment
     Means and sums of squared deviations are merged as Chan, Golub and LeVeque do it, which loses no digits where the
     mean is large beside the deviation.
     """
-    ones = x.new_ones(len(x), 1, dtype=torch.float64)
-    number = groups.sum(ones) if groups.of_row is not None else ones.new_full((1, 1), len(x))
-    if groups.of_row is None and len(x):
-        mean, variance = _moments_here(x)
-        squares = variance * len(x)
+    if groups.of_row is None:
+        number = x.new_full((1, 1), len(x), dtype=torch.float64)
+        mean, squares = (one[None] for one in kernels.column_moments(x))
     else:
+        number = groups.sum(x.new_ones(len(x), 1, dtype=torch.float64))
         mean = groups.sum(x.double()) / number.clamp_min(1)
         squares = groups.sum((x.double() - groups.spread(mean)).square())
     every = run.transport.stack(torch.cat([number, mean, squares], dim=1), where(run, site, FORWARD))
@@ -109,15 +108,6 @@ def merged_moments(run: Runtime, x: Tensor, groups: Groups, site: int) -> Moment
     mean = (means * numbers).sum(0) / number.clamp_min(1)
     squares = (squares + numbers * (means - mean).square()).sum(0)
     return Moments(number, mean, squares / number.clamp_min(1))
-
-
-def _moments_here(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of the columns of x [n, F], [1, F] each, in float64."""
-    if is_host(x.device):  # torch.var_mean takes a hundred times longer down the columns
-        mean, variance = torch.batch_norm_update_stats(x.contiguous(), None, None, 0.0)
-    else:
-        variance, mean = torch.var_mean(x, 0, correction=0)
-    return mean.double()[None], variance.double()[None]
 
 
 class _Moments(Function):

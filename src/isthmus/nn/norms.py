@@ -17,6 +17,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from isthmus import kernels
 from isthmus.comm import BACKWARD
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph
@@ -117,14 +118,13 @@ class _BatchNormed(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, tie: Tensor):
         x, weight, number, mean, variance = ctx.saved_tensors
-        unit = torch.ones_like(mean) if weight is None else weight
-        stats = (mean, variance, None, None, False, ctx.eps, [True, True, True])
-        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(grad.contiguous(), x, unit, *stats)
-        message = torch.stack([of_bias, of_weight])
-        total = ctx.run.transport.stack(message, where(ctx.run, ctx.site, BACKWARD)).sum(0) / number
-        scale = (variance + ctx.eps).rsqrt()
-        of_x.addcmul_(x - mean, -unit * scale * scale * total[1]).sub_(unit * scale * total[0])
-        return None, None, None, None, of_x, None if weight is None else of_weight, None if weight is None else of_bias
+        grad, scale = grad.contiguous(), (variance + ctx.eps).rsqrt()
+        mine = kernels.norm_grad_sums(x, grad, mean).to(x.dtype) * torch.stack([torch.ones_like(scale), scale])
+        total = ctx.run.transport.stack(mine, where(ctx.run, ctx.site, BACKWARD)).sum(0) / number
+        slope = scale if weight is None else weight * scale
+        of_x = kernels.norm_grad(x, grad, torch.stack([mean, slope, -slope * scale * total[1], -slope * total[0]]))
+        of_bias, of_weight = mine if weight is not None else (None, None)
+        return None, None, None, None, of_x, of_weight, of_bias
 
 
 def _track(norm: Any, share: float, moments: Moments) -> None:
