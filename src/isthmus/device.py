@@ -7,7 +7,7 @@ accelerator: streams, events and pinned memory of CUDA were never run, all else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,8 +80,34 @@ def on_host(tensor: Tensor) -> Tensor:
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor of the host on a device; the copy does not hold up the caller where memory can be pinned."""
-    pins = device.type == "cuda" and tensor.is_cpu
+    pins = _pins(device) and tensor.is_cpu
     return tensor.pin_memory().to(device, non_blocking=True) if pins else tensor.to(device)
+
+
+def _pins(device: torch.device) -> bool:
+    """Return whether a device copies by itself from pinned memory of the host."""
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator is not None and device.type == accelerator.type != "mps"
+
+
+def pinned(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host in memory that a device can copy from by itself, where there is such memory."""
+    return tensor.pin_memory() if _pins(device) and not tensor.is_pinned() else tensor
+
+
+def host_room(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return memory of the host for rows on their way to or from a device."""
+    return torch.empty(*shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def fed(batches: Iterable[Sequence[Tensor]], device: torch.device) -> Iterator[list[Tensor]]:
+    """Yield tensors of the host on a device; where it copies by itself, those of the next turn are on their way."""
+    copier, coming = Copier(device), list[Callable[[], Tensor]]()
+    for tensors in batches:
+        under_way, coming = coming, [copier.to_device(tensor) for tensor in tensors]
+        if under_way:
+            yield [arrived() for arrived in under_way]
+    yield [arrived() for arrived in coming]
 
 
 def free_memory(device: torch.device) -> tuple[int, int] | None:
@@ -106,10 +132,13 @@ def every_device() -> list[torch.device]:
     return [] if kind is None else [torch.device(kind, index) for index in range(_count(kind))]
 
 
-def multiplies_bf16_fast(device: torch.device) -> bool:
-    """Return whether an accelerator has instructions for bf16; for the host ask `kernels.bf16_is_fast`."""
-    supports = getattr(_module(device.type), "is_bf16_supported", None)
-    return supports is None or bool(supports())
+def multiplies_fast(device: torch.device, half: torch.dtype) -> bool:
+    """Return whether an accelerator has instructions for bf16 or fp16; for the host ask `kernels.bf16_is_fast`."""
+    module = _module(device.type)
+    if half is torch.bfloat16 and hasattr(module, "is_bf16_supported"):
+        return bool(module.is_bf16_supported())
+    told = getattr(module, "get_amp_supported_dtype", None)
+    return told is None or half in told()
 
 
 class Copier:
@@ -125,16 +154,29 @@ class Copier:
             return [on_host(tensor) for tensor in tensors], None
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            copies = [_pinned(tensor).copy_(tensor, non_blocking=True) for tensor in tensors]
+            copies = [self.room(tensor).copy_(tensor, non_blocking=True) for tensor in tensors]
         for tensor in tensors:
             if not tensor.is_cpu:
                 tensor.record_stream(self.stream)  # its memory must not be given to others before it is copied
         return copies, self.stream.record_event().synchronize
 
+    def to_device(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Copy a tensor of the host; return a function that gives the copy to the stream that computes."""
+        if self.stream is None:
+            copy = tensor.to(self.device)
+            return lambda: copy
+        with torch.cuda.stream(self.stream):
+            coming = tensor.to(self.device, non_blocking=True)
+        arrived = self.stream.record_event()
+
+        def given() -> Tensor:
+            computing = torch.cuda.current_stream(self.device)
+            computing.wait_event(arrived)
+            coming.record_stream(computing)
+            return coming
+
+        return given
+
     def room(self, tensor: Tensor) -> Tensor:
         """Return memory of the host for a tensor that will arrive."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype) if self.stream is None else _pinned(tensor)
-
-
-def _pinned(like: Tensor) -> Tensor:
-    return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+        return host_room(tensor.shape, tensor.dtype, self.device)

@@ -44,9 +44,12 @@ class Plan:
     model: str = "gcn"
     options: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    shape: dict[str, Any] = field(default_factory=dict)
+    """Options of the model."""
 
     def of(self, book: Book) -> TrainConfig:
-        shape = {} if ":" in self.model else {"hidden": 8, "input_dropout": 0.2 if self.model == "sage" else 0.0}
+        own = {"hidden": 8, "input_dropout": 0.2 if self.model == "sage" else 0.0, **self.shape}
+        shape = {} if ":" in self.model else own
         given = recipes.find(self.recipe).settings(self.options)
         about = {"dtype": "float64", "steps": STEPS, **self.config}
         return TrainConfig(model=ModelConfig(model=self.model, **shape), recipe=self.recipe, options=given, **about)

@@ -29,7 +29,7 @@ def test_products_of_rounded_operands(widths, biased, dtype):
     blocks = [drawn(40, width, seed=k).to(dtype).requires_grad_() for k, width in enumerate(widths)]
     weight = drawn(6, sum(widths), seed=9).requires_grad_()
     bias = drawn(6, seed=10).requires_grad_() if biased else None
-    got = kernels.product_bf16(blocks, weight, bias)
+    got = kernels.half_product(blocks, weight, bias)
     assert got.dtype == torch.bfloat16
     rows, by = torch.cat([rounded(block) for block in blocks], 1), drawn(40, 6, seed=11).bfloat16()
     want = rows @ rounded(weight).t() + (0 if bias is None else rounded(bias))
@@ -46,7 +46,7 @@ def test_products_of_rounded_operands(widths, biased, dtype):
 
 def test_gradients_that_nobody_wants_are_not_made():
     x, weight = drawn(5, 3), drawn(2, 3).requires_grad_()
-    kernels.product_bf16((x,), weight).float().sum().backward()
+    kernels.half_product((x,), weight).float().sum().backward()
     assert x.grad is None
     assert weight.grad is not None
 

@@ -216,6 +216,8 @@ class Worker:
             if extra is not None:
                 checkpoint.save_extra(run, self.steps, extra)
             progress, best = Progress(self.steps, best_step=self.steps), model.state_dict()
+            if self.graph.runtime.loss_scale is not None:
+                progress.scaling = self.graph.runtime.loss_scale.state()
             checkpoint.save(run, progress, model, optimizer, best, self._identity, self.size)
             own = replace(self.config.model, model=f"{type(model).__module__}:{type(model).__qualname__}")
             config = replace(self.config, model=own)
@@ -233,6 +235,9 @@ class Worker:
         if not self.graph.runtime.policy.stateless and before == self.size:
             with checkpoint.fitting(run):
                 self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
+        if self.graph.runtime.loss_scale is not None:
+            with checkpoint.fitting(run):
+                self.graph.runtime.loss_scale.restore(progress.scaling)
         self.extra = checkpoint.read_extra(run, step)
         self.steps = progress.step
         self.graph.runtime.begin(self.steps)

@@ -104,6 +104,7 @@ def variance(
     from isthmus.comm import Hub
     from isthmus.engine import TrainConfig
     from isthmus.engine.prepare import Data
+    from isthmus.kernels import HostRows
     from isthmus.local import LocalGraph
     from isthmus.partition import Book
     from isthmus.sample.variance import SAMPLERS, Aggregation, Question, compare
@@ -115,7 +116,9 @@ def variance(
     def work(transport: Transport) -> dict[str, Any]:
         part = book.part(transport.rank)
         graph = LocalGraph.from_part(part, transport, book.symmetric)
-        rows = asked.rows(Data.of(part, TrainConfig(), transport).x, transport.rank)
+        data = Data.of(part, TrainConfig(), transport)
+        assert not isinstance(data.x, HostRows)
+        rows = asked.rows(data.x, transport.rank)
         aggregation = Aggregation.of(DrawContext(graph.runtime.whole, transport, seed), rows, norm)
         return compare(aggregation, asked, report_progress if transport.rank == 0 else lambda what, done, total: None)
 

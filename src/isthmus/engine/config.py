@@ -89,6 +89,14 @@ class TrainConfig:
         choices=FEATURES,
     )
     """``standard`` gives each column mean 0 and deviation 1."""
+    features_on: str = option(
+        "device",
+        "{choices}; host: in pinned memory, fetched by row, if the device has too little.",
+        "Learning",
+        "train compare plan",
+        choices=("device", "host"),
+    )
+    """For the models gcn, sage and gat. On the CPU both are the same."""
     edge_weights: str = option(
         "auto",
         "auto: an edge's one attribute is its weight; none: all edges count the same.",

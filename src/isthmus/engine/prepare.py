@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
+from isthmus.device import HOST, is_host, on_host
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.room import check_room
 from isthmus.errors import InputError
 from isthmus.graph.graph import SparseRows
-from isthmus.kernels import Csr, SparseMatrix
+from isthmus.kernels import Csr, HostRows, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
 from isthmus.nn import Model, distribute
 from isthmus.nn.layers import Rows
@@ -26,6 +27,7 @@ from isthmus.tasks.losses import Loss, build_loss
 from isthmus.tasks.task import Task
 
 SPLITS = ("train", "val", "test")
+Stored = Tensor | SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,26 @@ class Data:
             raise InputError(f"split {config.split} does not exist: the graph has splits 0 to {splits - 1}")
         here = partial(as_tensor, device=transport.device)
         masks = {name: here(getattr(part, f"{name}_mask")[:, config.split]) for name in SPLITS}
-        x = _rows(part.x, DTYPES[config.dtype], here)
+        stay = config.features_on == "host" and not is_host(transport.device)
+        x = _rows(part.x, DTYPES[config.dtype], partial(as_tensor, device=HOST) if stay else here)
+        if stay and isinstance(x, SparseMatrix):
+            raise InputError("these features are sparse and stay so, on the device: leave --features-on host out")
         # Inductive training must not use other nodes, not even the mean of their features.
         known = masks["train"] if config.inductive else slice(None)
-        return Data(_scaled(x, config.features, known, transport), here(part.y), masks)
+        if stay and isinstance(known, Tensor):
+            known = on_host(known)
+        x = _scaled(x, config.features, known, transport)
+        held = HostRows.of(x, transport.device) if stay and isinstance(x, Tensor) else x
+        return Data(held, here(part.y), masks)
 
     def take(self, keep: Tensor) -> Data:
         """Return the data of the nodes of a bool mask."""
-        x = self.x.take(keep.nonzero().flatten()) if isinstance(self.x, SparseMatrix) else self.x[keep]
+        x = self.x[keep] if isinstance(self.x, Tensor) else self.x.take(keep.nonzero().flatten())
         return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
 
     def with_mirrors(self, graph: LocalGraph) -> Data:
         """Return the data with the rows of mirrors, fetched from their masters; mirrors have no label and no split."""
-        x = self.x.dense() if isinstance(self.x, SparseMatrix) else self.x
+        x = self.x if isinstance(self.x, Tensor) else self.x.dense()
         run, h = graph.runtime, graph.num_rows - graph.num_inner
         there = run.whole.links.pull(x, run.transport, Where("features", "setup", 0, "features"))
         y = torch.cat([self.y, self.y.new_zeros(h, *self.y.shape[1:])])
@@ -88,7 +97,7 @@ class Views:
         """Build the views of this worker; ``dense``: feature rows as a plain tensor, even if they are stored sparse."""
         policy = policy.with_cut(config.cut, book.cut)
         part = own_part(book, transport.rank, transport.size)
-        check_room(part, DTYPES[config.dtype], transport.device, transport.rank)
+        check_room(part, DTYPES[config.dtype], transport, config.features_on == "host")
         graph = LocalGraph.from_part(
             part,
             transport,
@@ -100,6 +109,8 @@ class Views:
             weighted=config.edge_weights == "auto" and has_weights(part),
         )
         data = Data.of(part, config, transport)
+        if isinstance(data.x, HostRows):
+            _check_on_host(graph, dense)
         if dense and not isinstance(data.x, torch.Tensor):
             data = Data(data.x.dense(), data.y, data.masks)
         if graph.runtime.whole.replicated:
@@ -108,7 +119,7 @@ class Views:
         loss = build_loss(config.loss, task, data.y[train], transport)
 
         def view(of: LocalGraph, rows: Data, scores: tuple[str, ...]) -> View:
-            if not isinstance(rows.x, torch.Tensor) and not of.runtime.keeps_sparse:
+            if isinstance(rows.x, SparseMatrix) and not of.runtime.keeps_sparse:
                 rows = Data(rows.x.dense(), rows.y, rows.masks)
             of.runtime.fix(rows.x)
             return View(of, rows, book.classes, scores, loss, config.accumulate)
@@ -123,6 +134,17 @@ class Views:
         known = train | data.masks["val"]
         val = view(induced_graph(graph, known), data.take(known), ("val",))
         return Views(seen, (seen, val, view(graph, data, ("test",))))
+
+
+def _check_on_host(graph: LocalGraph, dense: bool) -> None:
+    """Refuse features on the host where a model, or a recipe, reads all of them at every step."""
+    if dense:
+        raise InputError("--features-on host is for the models gcn, sage and gat: others get all rows as one tensor")
+    if not graph.runtime.keeps_on_host:
+        raise InputError(
+            "--features-on host needs features that are aggregated once: leave out savings=as-published, cache_rows "
+            "and vertex-cuts, or leave the features on the device"
+        )
 
 
 def has_weights(part: Part) -> bool:
@@ -144,13 +166,13 @@ def prepare(
     return views, model, Learner(config, model)
 
 
-def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype, here: Callable[[np.ndarray], Tensor]) -> Rows:
+def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype, here: Callable[[np.ndarray], Tensor]) -> Stored:
     if isinstance(x, SparseRows):
         return SparseMatrix(Csr(here(x.indptr), here(x.indices), x.width), here(x.data).to(dtype))
     return here(x).to(dtype)
 
 
-def _scaled(x: Rows, how: str, known: Tensor | slice, transport: Transport) -> Rows:
+def _scaled(x: Stored, how: str, known: Tensor | slice, transport: Transport) -> Stored:
     if how == "rows":
         if isinstance(x, SparseMatrix):
             rows = x.pattern.edge_rows

@@ -14,4 +14,5 @@ class Progress:
     best: dict[str, float] = field(default_factory=dict)  # scores at the best validation score
     waited: int = 0  # evaluations since then
     rate: float = 1.0  # the learning rate as a share of --lr, where a plateau lowers it
+    scaling: dict[str, float] = field(default_factory=dict)  # the loss scale of fp16, and its steps
     stalled: int = 0  # evaluations without a better score since it was lowered

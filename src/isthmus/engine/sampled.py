@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from isthmus.device import HOST, on_host, to_device
 from isthmus.engine.prepare import View
 from isthmus.engine.record import over_workers
 from isthmus.errors import InputError
@@ -26,16 +27,22 @@ def sampled_logits(model: nn.Module, view: View, book: Book, fanouts: tuple[int,
     run, data, size = view.graph.runtime, view.data, SIZE
     nodes = torch.empty(0, dtype=torch.int64)
     make = batch_maker(
-        book, BatchConfig(size, fanouts), BatchPolicy(), run.transport, NodeData(data.x, data.y, nodes), seed
+        book,
+        BatchConfig(size, fanouts),
+        BatchPolicy(),
+        run.transport,
+        NodeData(data.x.to(HOST), on_host(data.y), nodes),
+        seed,
     )
+    device = run.transport.device
     count = len(data.y)
     turns = int(over_workers([-(-count // size)], run.transport).max())
     model.eval()
     for turn in range(turns):
         mine = torch.arange(min(turn * size, count), min((turn + 1) * size, count))
         found = make.expander.expand(mine + make.rows.requests.first, 0)
-        x = make.rows.pull(found.nodes, turn)
-        run.begin(0, training=False, layers=found.layers)
+        x = to_device(make.rows.pull(found.nodes, turn), device)
+        run.begin(0, training=False, layers=[layer.to(device) for layer in found.layers])
         logits = model(view.graph, x)
         if len(logits) != len(mine):
             raise InputError(

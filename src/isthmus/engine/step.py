@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,13 +73,23 @@ def sum_gradients(
 ) -> float:
     """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
 
-    ``told``: figures to sum with them, for selectors that depend on the progress of training.
+    ``told``: figures to sum with them, for selectors that depend on the progress of training. Gradients that overflow
+    fp16 are taken away, on all workers alike: the optimizer then leaves the weights as they are.
     """
-    transport, encode, told = run.transport, run.policy.weights, told or {}
-    if transport.size == 1:
-        stop.agreed = stop.asked
-        return float(loss)
     parameters = [p for p in model.parameters() if p.requires_grad]
+    if run.transport.size == 1:
+        total, stop.agreed = float(loss), stop.asked
+    else:
+        total = _sum_over_workers(parameters, loss, step, run, stop, told or {})
+    if run.loss_scale is not None:
+        run.loss_scale.unscale(parameters, step)
+    return total
+
+
+def _sum_over_workers(
+    parameters: Sequence[nn.Parameter], loss: Tensor, step: int, run: Runtime, stop: Stop, told: Mapping[str, float]
+) -> float:
+    transport, encode = run.transport, run.policy.weights
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     # A parameter that no worker's loss uses must keep its gradient None, which some optimizers treat unlike zero.
     about = [float(stop.asked), *told.values(), *(float(p.grad is not None) for p in parameters)]

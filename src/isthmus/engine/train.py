@@ -142,7 +142,7 @@ class _TrainingRun:
     @property
     def identity(self) -> dict[str, Any]:
         """The options that must not change when a run is resumed; steps may, to extend a run, and so may the cut."""
-        may_change = ("steps", "epochs", "patience", "cut")
+        may_change = ("steps", "epochs", "patience", "cut", "features_on")
         asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
         for name in ADDED:  # runs of earlier versions go on
             if asked[name] == getattr(TrainConfig, name):
@@ -184,6 +184,9 @@ class _TrainingRun:
                 f"{self.out} ended at step {self.progress.step}, {self.progress.waited} evaluations after its best: "
                 "give more --patience to go on with it"
             )
+        if self.runtime.loss_scale is not None:
+            with checkpoint.fitting(self.out):
+                self.runtime.loss_scale.restore(self.progress.scaling)
         stateful = not self.runtime.policy.stateless
         if before == size and stateful:
             with checkpoint.fitting(self.out):
@@ -219,8 +222,12 @@ class _TrainingRun:
             if ignored and progress.step == 1 and self.transport.rank == 0:
                 self.note(ignored)
             if not math.isfinite(loss):
-                raise InputError(f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features")
+                wider = "" if self.runtime.loss_scale is None else ", or take precision=bf16"
+                told = f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features{wider}"
+                raise InputError(told)
             line: dict[str, Any] = {"step": progress.step, "loss": loss, "seconds": seconds["step"]}
+            if self.runtime.loss_scale is not None:
+                line["loss_scale"] = self.runtime.loss_scale.scale
             if cache := self.runtime.channels.cache_line():
                 line["cache"] = cache
             if probe:
@@ -278,6 +285,8 @@ class _TrainingRun:
             checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.runtime.state())
             self.meet()
         run, size = self.record.folder, self.transport.size
+        if self.runtime.loss_scale is not None:
+            self.progress.scaling = self.runtime.loss_scale.state()
         if run is not None:
             checkpoint.save(run, self.progress, self.model, self.optimizer, self.best, self.identity, size)
 

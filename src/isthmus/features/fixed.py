@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from isthmus.kernels import SparseMatrix, memory_of
+from isthmus.kernels import HostRows, SparseMatrix, memory_of
 
 T = TypeVar("T")
 
@@ -20,14 +20,14 @@ class FixedRows:
     run the same model), and from then on models get copies.
     """
 
-    def __init__(self, rows: Tensor | SparseMatrix | None = None):
+    def __init__(self, rows: Tensor | SparseMatrix | HostRows | None = None):
         self.rows, self._version = rows, _version(rows)
         self._made: dict[str, tuple[Any, int]] = {}  # each with its version at that time
         self._written_to: set[str] = set()
 
-    def is_of(self, x: Tensor) -> bool:
+    def is_of(self, x: Tensor | HostRows) -> bool:
         """Return whether x is these rows, unmodified."""
-        return x is self.rows and x._version == self._version
+        return x is self.rows and _version(x) == self._version
 
     def holds(self, x: Tensor) -> bool:
         """Return whether x shares the memory of these rows: the same tensor, or a view of all of it."""

@@ -3,8 +3,9 @@
 from isthmus.kernels.cover import vertex_cover
 from isthmus.kernels.csr import Csr, Scores, Spans, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, random_keys, select_edges, select_rows, stream
+from isthmus.kernels.host_rows import HostRows
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
-from isthmus.kernels.linear import bf16_is_fast, product_bf16
+from isthmus.kernels.linear import bf16_is_fast, half_product
 from isthmus.kernels.memory import Memory, memory_of
 from isthmus.kernels.moments import column_moments, norm_grad, norm_grad_sums
 from isthmus.kernels.neighbours import (
@@ -38,6 +39,7 @@ __all__ = [
     "DTYPES",
     "Csr",
     "Drawn",
+    "HostRows",
     "Memory",
     "Scores",
     "Spans",
@@ -63,6 +65,7 @@ __all__ = [
     "floored",
     "gather_ids",
     "gather_rows",
+    "half_product",
     "inclusion",
     "kept_positive",
     "memory_of",
@@ -71,7 +74,6 @@ __all__ = [
     "number_nodes",
     "pack_rows",
     "packed_width",
-    "product_bf16",
     "random_keys",
     "row_spans",
     "scatter_add_rows",

@@ -15,14 +15,15 @@ from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
-DTYPES = tuple(_SUFFIX)  # of rows
+HALVES = (torch.bfloat16, torch.float16)  # are summed in float32
+DTYPES = (*_SUFFIX, torch.float16)  # of rows; the core has no loops for fp16
 _UNWEIGHTED = Weights()
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which rows are summed: their own, but float32 for bf16 rows."""
-    return torch.float32 if dtype == torch.bfloat16 else dtype
+    """Return the dtype in which rows are summed: their own, but float32 for bf16 and fp16 rows."""
+    return torch.float32 if dtype in HALVES else dtype
 
 
 def aggregate(
@@ -39,8 +40,8 @@ def aggregate(
     .. math:: out_{t_r} \;(+)\!= row_{t_r} \Bigl( [add\_self]\, col_r x_r
               + \sum_{e \in row\,r} edge_e\, col_{j_e}\, x_{j_e} \Bigr)
 
-    Shapes: ``x`` [cols, F] in float32, float64 or bfloat16 (summed in float32); ``weights`` in the dtype of the sums;
-    ``out`` [targets, F]. The result is in the dtype of the sums or, if ``dtype`` or ``out`` is that, in bfloat16.
+    Shapes: ``x`` [cols, F] in float32, float64, or bfloat16 or float16 (summed in float32); ``weights`` in the dtype of
+    the sums; ``out`` [targets, F]. The result is in the dtype of the sums, or in half of it if ``dtype`` or ``out`` is.
     """
     sums = sum_dtype(x.dtype)
     if out is None:
@@ -240,7 +241,7 @@ def attention_grad(
 
 
 def _core_for(x: Tensor) -> ctypes.CDLL | None:
-    return core() if x.device.type == "cpu" else None
+    return core() if x.device.type == "cpu" and x.dtype != torch.float16 else None
 
 
 def _ptr(tensor: Tensor | None) -> ctypes.c_void_p:

@@ -16,7 +16,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
-    rows, wide = csr.edge_rows, x.float() if x.dtype == torch.bfloat16 else x
+    rows, wide = csr.edge_rows, x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     scaled = wide if weights.col is None else wide * weights.col[:, None]
     edges = slice(None)
     if len(rows) != csr.num_edges:  # some rows of a larger pattern, whose columns lie in the middle of its own

@@ -23,7 +23,7 @@ def check_numbers(x: Tensor, count: int) -> None:
     """Check that x has one row per inner node and a dtype that can be summed."""
     check_rows(x, count)
     if x.dtype not in kernels.DTYPES:
-        raise InputError(f"rows of {x.dtype} were given: pass float32, float64 or bfloat16")
+        raise InputError(f"rows of {x.dtype} were given: pass float32, float64, bfloat16 or float16")
 
 
 def check_only(only: Tensor, count: int) -> None:

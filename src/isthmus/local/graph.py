@@ -11,14 +11,15 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import Transport
 from isthmus.errors import InputError
-from isthmus.kernels import Scores, SparseMatrix
+from isthmus.kernels import HostRows, Scores, SparseMatrix
 from isthmus.local import exchange, replication
 from isthmus.local.all_nodes import AllNodes
 from isthmus.local.attention import attend
 from isthmus.local.checks import check_numbers, check_only, check_rows
 from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
 from isthmus.local.edge_data import EdgeData
-from isthmus.local.input_rows import drop_halo, dropout_sparse, fixed_halo, kept_halo, sparse_halo
+from isthmus.local.host_features import aggregate_host, host_halo
+from isthmus.local.input_rows import drop_halo, dropout_host, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.order import transforms_first
 from isthmus.local.policy import Policy
 from isthmus.local.product import both_products, inner_product, whole_product
@@ -29,8 +30,9 @@ from isthmus.shard import Shard, VertexShard
 from isthmus.shard.load import as_tensor, shard_of
 from isthmus.shard.weighted import weigh
 
-Rows = Tensor | SparseMatrix
-Same = TypeVar("Same", Tensor, SparseMatrix, Tensor | SparseMatrix)
+Rows = Tensor | SparseMatrix | HostRows
+Blocks = Rows | tuple[Tensor | HostRows, ...]
+Same = TypeVar("Same", Tensor, SparseMatrix, HostRows, Rows)
 
 
 class LocalGraph(AllNodes, EdgeData):
@@ -103,6 +105,13 @@ class LocalGraph(AllNodes, EdgeData):
         if isinstance(x, SparseMatrix):
             out = self._aggregate_sparse(x, weight, norm, only)
             own = None if root is None else gather_rows(linear(x, root), only)
+        elif isinstance(x, HostRows) and x.drop is None:
+            every = aggregate_host(self.runtime, x, norm).take(only)
+            both = x.take(only), every
+            return linear(every, weight) if root is None else linear(both, torch.cat([root, weight], dim=1))
+        elif isinstance(x, HostRows):
+            out = self._aggregate(self.linear(x, weight, as_made=True), norm, only)
+            own = None if root is None else linear(x.take(only), root)
         elif transforms_first(self.runtime, x, len(weight)):
             out = self._aggregate_narrow(x, weight, norm, only)
             own = None if root is None else linear(self._own(x, only), root)
@@ -124,6 +133,10 @@ class LocalGraph(AllNodes, EdgeData):
             assert weight is not None, "sparse rows are read through a weight"
             halo, picked = self.linear(sparse_halo(self.runtime, x), weight), self.runtime.drawn.picked
             return torch.cat([self.linear(x, weight), halo if picked is None else halo[picked]])
+        if isinstance(x, HostRows):
+            assert weight is not None, "rows of the host are read through a weight"
+            fixed = x.drop is None
+            return self.linear(host_halo(self.runtime, x), weight) if fixed else self._halo(self.linear(x, weight))
         if weight is None:
             return self._halo(x)
         if self._late(x) is not None or self.runtime.is_fixed(x):  # readers apply its dropout, or it crosses only once
@@ -142,9 +155,7 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Row by row
 
-    def linear(
-        self, blocks: Rows | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None, *, as_made: bool = False
-    ) -> Tensor:
+    def linear(self, blocks: Blocks, weight: Tensor, bias: Tensor | None = None, *, as_made: bool = False) -> Tensor:
         """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], for rows X or blocks of them side by side, X_k [n, in_k].
 
         W is [out, Σ in_k]. With the policy's precision bf16, training computes this in bf16. The result is in the
@@ -165,9 +176,9 @@ class LocalGraph(AllNodes, EdgeData):
         if not 0 <= p < 1:
             raise InputError(f"dropout must be at least 0 and below 1, not {p}")
         p = p if run.training else 0.0
-        if isinstance(x, SparseMatrix):
-            assert not relu, "sparse features are dropped out as they are"
-            return dropout_sparse(run, x, p)
+        if not isinstance(x, Tensor):
+            assert not relu, "features are dropped out as they are"
+            return dropout_sparse(run, x, p) if isinstance(x, SparseMatrix) else dropout_host(run, x, p)
         check_numbers(x, self.num_rows)
         mask = run.next_mask(p)
         cached = run.cached is not None and run.is_fixed(x)

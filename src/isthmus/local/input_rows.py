@@ -6,8 +6,9 @@ from functools import partial
 
 from torch import Tensor
 
+from isthmus.errors import InputError
 from isthmus.features.sparse import fetch_sparse
-from isthmus.kernels import SparseMatrix
+from isthmus.kernels import HostRows, SparseMatrix
 from isthmus.local import exchange
 from isthmus.local.dropout import Dropped, dropout
 from isthmus.local.runtime import Runtime
@@ -40,6 +41,17 @@ def dropout_sparse(run: Runtime, x: SparseMatrix, p: float) -> SparseMatrix:
     dropped = x.dropout(run.whole.nodes, stream, p)
     run.dropped_sparse = dropped, stream, p
     return dropped
+
+
+def dropout_host(run: Runtime, x: HostRows, p: float) -> HostRows:
+    """Return feature rows of the host that are dropped out where they are read."""
+    mask = run.next_mask(p)
+    if p and run.masks_late:
+        raise InputError(
+            "--features-on host with --input-dropout needs rows that are read at the step they are sent at, and this "
+            "recipe reads old ones: leave one of them out, or take another recipe"
+        )
+    return x.dropout(run.whole.nodes, mask.stream(run.step), p)
 
 
 def sparse_halo(run: Runtime, x: SparseMatrix) -> SparseMatrix:

@@ -34,8 +34,8 @@ class Policy:
     weights: Codec = field(default_factory=AsIs)
     """The code of the weights' gradients when the workers sum them."""
     precision: str = "fp32"
-    """The precision in which rows are aggregated and multiplied by weights in training: fp32; bf16, with sums in fp32;
-    or auto, bf16 where the processor has instructions for it."""
+    """The precision in which rows are aggregated and multiplied by weights in training: fp32; bf16 or fp16, with sums
+    in fp32; or auto, bf16 where the device has instructions for it. In fp16 the loss is scaled (`local.loss_scale`)."""
     last_layer: LastLayer | None = None
     """The rule that draws inner neighbours in the last layer for the rows that the loss reads, where they are few."""
     legs: Mapping[tuple[str, str], Stages] = field(default_factory=dict)
@@ -57,6 +57,10 @@ class Policy:
                 raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
         if len({stages.ring for stages in self.every_stages}) > 1:
             raise InputError("whole blocks go round a ring in both passes, or in none")
+        if self.precision == "fp16" and not all(self.stages(BACKWARD, leg).stateless for leg in (SCATTER, GATHER)):
+            raise InputError(
+                "precision=fp16 scales the loss of each step, and this recipe keeps earlier gradients: take bf16"
+            )
         if any(self.stages(FORWARD, leg).clip for leg in (SCATTER, GATHER)):
             raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:

@@ -12,20 +12,21 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from isthmus.comm import FORWARD, SCATTER, Stages, Transport
 from isthmus.errors import InputError
 from isthmus.features import FixedRows
-from isthmus.kernels import SparseMatrix
-from isthmus.kernels.linear import in_bf16, linear
+from isthmus.kernels import HostRows, SparseMatrix
+from isthmus.kernels.linear import half_of, linear
 from isthmus.local.cached_features import CachedFeatures
 from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward
 from isthmus.local.covers import Covers
 from isthmus.local.dropout import Mask
+from isthmus.local.loss_scale import LossScale
 from isthmus.local.needed import Needed
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.sample import Schedule
 from isthmus.shard import DrawContext, Layer, Shard
 
-Rows = TypeVar("Rows", bound=Tensor | SparseMatrix)
+Rows = TypeVar("Rows", bound=Tensor | SparseMatrix | HostRows)
 
 
 class Runtime:
@@ -55,7 +56,8 @@ class Runtime:
         self.fixed = FixedRows()
         self.needed = Needed(whole, self.schedule, policy)
         self.covers = Covers(whole, self.needed, transport) if self._covers else None
-        self.bf16 = in_bf16(policy.precision, dtype, whole.device)
+        self.half = half_of(policy.precision, dtype, whole.device)
+        self.loss_scale = LossScale() if self.half is torch.float16 else None
         self.begin(0, training=False)
 
     @property
@@ -167,6 +169,8 @@ class Runtime:
         """
         ties = self.ties
         self.ties = []
+        if self.loss_scale is not None:
+            gradient = self.loss_scale.gradient(loss, gradient)
         torch.autograd.backward([loss, *ties], [gradient, *(torch.zeros_like(tie) for tie in ties)])
 
     # Rows
@@ -176,7 +180,7 @@ class Runtime:
         self.fixed = FixedRows(x)
         return x
 
-    def is_fixed(self, x: Tensor) -> bool:
+    def is_fixed(self, x: Tensor | HostRows) -> bool:
         """Return whether x never changes, so that results computed from it alone can be kept."""
         return self.fixed.is_of(x) and (self.savings.aggregate_once or self.cached is not None)
 
@@ -194,10 +198,15 @@ class Runtime:
         kept = self.savings.aggregate_once and self.savings.narrow_side and self.cached is None
         return kept and not (self.whole.replicated or self.whole.weighted)
 
+    @property
+    def keeps_on_host(self) -> bool:
+        """Whether features may stay on the host: they are aggregated once, and not exchanged at every step."""
+        return self.savings.aggregate_once and self.cached is None and not self.whole.replicated
+
     def as_rows(self, x: Tensor) -> Tensor:
-        """Return rows in the dtype in which they are read: as they are, or in bf16."""
-        if self.rows_dtype is None and self.bf16 and self.training and not self.fixed.holds(x):
-            return x.bfloat16()  # but not input features: results computed from them are kept for evaluations too
+        """Return rows in the dtype in which they are read: as they are, or in half of it."""
+        if self.rows_dtype is None and self.half and self.training and not self.fixed.holds(x):
+            return x.to(self.half)  # but not input features: results computed from them are kept for evaluations too
         return self.as_sent(x)
 
     def as_sent(self, x: Tensor) -> Tensor:
@@ -205,21 +214,27 @@ class Runtime:
         return x if self.rows_dtype is None else x.to(self.rows_dtype)
 
     def linear(
-        self, blocks: Tensor | SparseMatrix | tuple[Tensor, ...], weight: Tensor, bias: Tensor | None = None
+        self,
+        blocks: Tensor | SparseMatrix | HostRows | tuple[Tensor | HostRows, ...],
+        weight: Tensor,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        """Return [X_1 | X_2 | …] Wᵀ (+ b) in the dtype it is computed in: bf16 in training, if the policy says so."""
-        bf16 = self.training and self.bf16
-        if bf16 and isinstance(blocks, tuple):
-            blocks = self._side_by_side(blocks)
-        return linear(blocks, weight, bias, bf16)
+        """Return [X_1 | X_2 | …] Wᵀ (+ b) in the dtype it is computed in: half of it in training, if the policy says
+        so."""
+        half = self.half if self.training else None
+        if half is not None and isinstance(blocks, tuple):
+            blocks = self._side_by_side(blocks, half)
+        return linear(blocks, weight, bias, half)
 
-    def _side_by_side(self, blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Join blocks that never change into one, in bf16, once per run."""
+    def _side_by_side(self, blocks: tuple[Tensor | HostRows, ...], half: torch.dtype) -> tuple[Tensor | HostRows, ...]:
+        """Join blocks that never change into one, in half of their bits, once per run."""
         kept = self.fixed.names
         names = [kept.get(id(block)) for block in blocks]
-        if None in names:
+        if None in names or isinstance(self.fixed.rows, HostRows):
             return blocks
-        return (self.fixed.once(f"bf16 of {names}", lambda: torch.cat([block.bfloat16() for block in blocks], dim=1)),)
+
+        here = [block for block in blocks if isinstance(block, Tensor)]
+        return (self.fixed.once(f"{half} of {names}", lambda: torch.cat([block.to(half) for block in here], dim=1)),)
 
     # Between steps
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isthmus.kernels import SparseMatrix
+from isthmus.kernels import HostRows, SparseMatrix
 from isthmus.local import LocalGraph, gather_rows
 
-Rows = Tensor | SparseMatrix
+Rows = Tensor | SparseMatrix | HostRows
 
 
 class GCNConv(nn.Module):

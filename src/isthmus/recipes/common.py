@@ -26,8 +26,8 @@ CODED = {
     ),
     "precision": Option(
         "fp32",
-        "precision of rows and products in training: fp32, bf16 (sums in fp32), or auto: bf16 where it is fast",
-        ("fp32", "bf16", "auto"),
+        "precision of rows and products in training: fp32, bf16 or fp16 (sums in fp32), or auto: bf16 where it is fast",
+        ("fp32", "bf16", "fp16", "auto"),
     ),
     "rounding": Option("nearest", "rounding of coded values: nearest or stochastic", ("nearest", "stochastic")),
     "feedback": Option(False, "add what coding left out of one message to the next"),

@@ -12,7 +12,7 @@ from isthmus.comm.channel.reader import Message
 from isthmus.comm.legs import FORWARD
 from isthmus.comm.links import Ends, Links
 
-_DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+_DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 _ALL = -1  # stands for every row, instead of the numbers of picked rows
 
 LinksOf = Callable[[int], Links]  # gives the links of a step's graph
