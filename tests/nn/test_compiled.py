@@ -1,4 +1,4 @@
-"""A model that torch.compile has been at is refused in one line, unless only modules without the graph are compiled."""
+"""Models compiled around the exchange give the losses of plain ones; those that are compiled across it are refused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import torch
 from graphs import community_graph, cut
 from torch import nn
 
+from isthmus import Worker
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
-from isthmus.nn import distribute
+from isthmus.nn import ModelConfig, distribute
 
 
 class Block(nn.Module):
@@ -74,6 +75,81 @@ def test_modules_without_the_graph_may_be_compiled(tmp_path):
         return Hub(1).run(work)[0]
 
     assert losses(True) == pytest.approx(losses(False), abs=1e-6)
+
+
+def sage(features, classes):
+    from torch_geometric.nn import GraphSAGE
+
+    return GraphSAGE(features, 8, num_layers=2, out_channels=classes, dropout=0.3)
+
+
+def gat(features, classes):
+    from torch_geometric.nn import GAT
+
+    return GAT(features, 8, num_layers=2, out_channels=classes, dropout=0.3)
+
+
+class OwnGraphs(Net):
+    """A model of one's own: linear layers and an activation around an aggregation."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+
+
+SLOW = [("eager", "sage"), ("eager", f"{__name__}:gat"), ("aot_eager", "gat"), ("aot_eager", f"{__name__}:OwnGraphs")]
+SLOW += [("inductor", model) for model in ("gcn", "sage", "gat", f"{__name__}:sage")]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
+@pytest.mark.parametrize(
+    ("backend", "model"),
+    [
+        ("eager", "gcn"),
+        ("aot_eager", f"{__name__}:sage"),
+        *[pytest.param(*one, marks=pytest.mark.full) for one in SLOW],
+    ],
+)
+def test_a_model_compiled_around_the_exchange_gives_the_losses_of_the_plain_one(tmp_path, backend, model):
+    book = cut(community_graph(nodes=60), 2, "random", tmp_path)
+
+    def losses(backend):
+        def work(transport):
+            lines, notes, shape = [], [], {} if ":" in model else {"hidden": 8, "layer_norm": True}
+            config = TrainConfig(ModelConfig(model, **shape), dtype="float64", steps=4, compile=backend)
+            found = train(book, config, transport, watch=lines.append, note=notes.append)
+            assert not any("_orig_mod" in name for name in found.model.state_dict())
+            return [*(line["loss"] for line in lines), lines[-1]["val"]], notes
+
+        return Hub(2).run(work)
+
+    compiled, plain = losses(backend), losses(None)
+    assert [one[0] for one in compiled] == [pytest.approx(one[0], abs=1e-10) for one in plain]
+    assert any(f"compiling the model by {backend} took" in note for note in compiled[0][1])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_loop_of_ones_own_is_compiled_too(tmp_path):
+    book = cut(community_graph(nodes=60), 1, "random", tmp_path)
+
+    def losses(backend):
+        torch.manual_seed(0)
+        with Worker(book, transport=Hub(1).transport(0), compile=backend) as worker:
+            model = Net()
+            worker.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            mask = worker.train_mask
+            rows = lambda: model(worker.graph, worker.x)[mask]  # noqa: E731
+            return [worker.step(nn.functional.cross_entropy(rows(), worker.y[mask])) for _ in range(3)]
+
+    assert losses("eager") == pytest.approx(losses(None), abs=1e-6)
+
+
+def test_compilers_that_are_not_there_are_refused(tmp_path, monkeypatch):
+    book = cut(community_graph(nodes=60), 1, "random", tmp_path)
+    with pytest.raises(InputError, match=r"torch has no compiler 'abacus': use one of .*inductor"):
+        train(book, TrainConfig(steps=1, compile="abacus"), Hub(1).transport(0))
+    monkeypatch.setattr(torch, "compile", lambda fn, backend: fn(None))
+    with pytest.raises(InputError, match=r"--compile inductor does not work here .*install a C\+\+ compiler"):
+        train(book, TrainConfig(steps=1, compile="inductor"), Hub(1).transport(0))
 
 
 def test_the_engine_refuses_it_too(tmp_path):

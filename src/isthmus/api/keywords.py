@@ -85,6 +85,10 @@ class TrainOptions(TypedDict, total=False):
     """Which of the graph's splits."""
     features: str
     """raw, rows (each row divided by its sum) or standard."""
+    features_on: str
+    """device or host; host: in pinned memory, fetched by row, if the device has too little."""
+    compile: str | None
+    """Compile the model around the exchange by this backend, such as inductor."""
     edge_weights: str
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
@@ -165,6 +169,8 @@ class WorkerOptions(TypedDict, total=False):
     """Which of the graph's splits."""
     features: str
     """raw, rows (each row divided by its sum) or standard."""
+    compile: str | None
+    """Compile the model around the exchange by this backend, such as inductor."""
     edge_weights: str
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool

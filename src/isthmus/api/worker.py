@@ -30,6 +30,7 @@ from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.nn import LocalData, distribute
+from isthmus.nn.compiled import compile_model
 from isthmus.options import shows
 from isthmus.tasks.metrics import check_metric, default_metric
 from isthmus.tasks.task import Task
@@ -121,6 +122,8 @@ class Worker:
         A model is called as ``model(graph, x)``, or as ``model(x, graph)`` if it is one of PyG's ``(x, edge_index)``.
         """
         distribute(model, self.graph)
+        if self.config.compile is not None:
+            compile_model(model, self.config.compile, self.device)
         if self.rank == 0 and (shared := shared_norms(model, self.size)):
             note(shared)
         tensors = [*model.parameters(), *model.buffers()]

@@ -97,6 +97,10 @@ class TrainConfig:
         choices=("device", "host"),
     )
     """For the models gcn, sage and gat. On the CPU both are the same."""
+    compile: str | None = option(
+        None, "Compile the model around the exchange by this backend, such as inductor.", "Learning", "train Worker"
+    )
+    """Of torch.compile; None: the model is called as it is."""
     edge_weights: str = option(
         "auto",
         "auto: an edge's one attribute is its weight; none: all edges count the same.",

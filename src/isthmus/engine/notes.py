@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import nn
 
+from isthmus.engine.config import TrainConfig
 from isthmus.local import LocalGraph
 from isthmus.nn import norms_of
+from isthmus.nn.compiled import seconds_spent
 from isthmus.partition import Book
 
 
@@ -34,3 +38,12 @@ def shared_norms(model: nn.Module, workers: int) -> str | None:
     kinds = " and ".join(dict.fromkeys(type(norm).__name__ for _, norm in norms))
     names = ", ".join(name or "the model" for name, _ in norms[:3]) + (", …" if len(norms) > 3 else "")
     return f"{names} ({kinds}): statistics are those of the rows of all {workers} workers"
+
+
+def of_first_step(config: TrainConfig, book: Book, graph: LocalGraph, model: nn.Module, step: int) -> Iterator[str]:
+    """Yield notes about what the first step of a process has shown; ``step``: the steps of the run so far."""
+    ignored = about_edges(book, graph, type(model).__name__)
+    if ignored and step == 1:
+        yield ignored
+    if config.compile is not None:
+        yield f"compiling the model by {config.compile} took {seconds_spent():.1f} s"

@@ -20,6 +20,7 @@ from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, HostRows, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
 from isthmus.nn import Model, distribute
+from isthmus.nn.compiled import compile_model
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
 from isthmus.shard.load import as_tensor
@@ -161,6 +162,8 @@ def prepare(
         model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
     distribute(model)
     model.to(transport.device)
+    if config.compile is not None:
+        compile_model(model, config.compile, transport.device)
     # A user's own model may not support sparse rows.
     views = Views.of(book, config, policy, transport, dense=not isinstance(model, Model))
     return views, model, Learner(config, model)

@@ -17,7 +17,7 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.learning import Learner
-from isthmus.engine.notes import about_edges, shared_norms
+from isthmus.engine.notes import of_first_step, shared_norms
 from isthmus.engine.plane import Plane, plane_of
 from isthmus.engine.prepare import Views, prepare
 from isthmus.engine.progress import Progress
@@ -142,7 +142,7 @@ class _TrainingRun:
     @property
     def identity(self) -> dict[str, Any]:
         """The options that must not change when a run is resumed; steps may, to extend a run, and so may the cut."""
-        may_change = ("steps", "epochs", "patience", "cut", "features_on")
+        may_change = ("steps", "epochs", "patience", "cut", "features_on", "compile")
         asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
         for name in ADDED:  # runs of earlier versions go on
             if asked[name] == getattr(TrainConfig, name):
@@ -218,9 +218,9 @@ class _TrainingRun:
             self.done += 1
             self.total.add(ledger)
             progress.step += 1
-            ignored = about_edges(self.book, self.views.train.graph, type(self.model).__name__)
-            if ignored and progress.step == 1 and self.transport.rank == 0:
-                self.note(ignored)
+            if self.done == 1 and self.transport.rank == 0:
+                for told in of_first_step(self.config, self.book, self.views.train.graph, self.model, progress.step):
+                    self.note(told)
             if not math.isfinite(loss):
                 wider = "" if self.runtime.loss_scale is None else ", or take precision=bf16"
                 told = f"the loss became {loss} at step {progress.step}: lower --lr, or scale the features{wider}"

@@ -16,7 +16,7 @@ from isthmus.kernels.native import core
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
 HALVES = (torch.bfloat16, torch.float16)  # are summed in float32
-DTYPES = (*_SUFFIX, torch.float16)  # of rows; the core has no loops for fp16
+DTYPES = tuple(_SUFFIX)  # of rows; the core has no loops for fp16
 _UNWEIGHTED = Weights()
 _FLOAT = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.bfloat16: ctypes.c_float}
 

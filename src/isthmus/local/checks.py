@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
+from isthmus.device import is_host
 from isthmus.errors import InputError
 from isthmus.shard import Shard
 
@@ -22,8 +23,8 @@ def check_rows(x: Tensor, count: int) -> None:
 def check_numbers(x: Tensor, count: int) -> None:
     """Check that x has one row per inner node and a dtype that can be summed."""
     check_rows(x, count)
-    if x.dtype not in kernels.DTYPES:
-        raise InputError(f"rows of {x.dtype} were given: pass float32, float64, bfloat16 or float16")
+    if x.dtype not in kernels.DTYPES and (x.dtype != torch.float16 or is_host(x.device)):
+        raise InputError(f"rows of {x.dtype} were given: pass float32, float64 or bfloat16")
 
 
 def check_only(only: Tensor, count: int) -> None:

@@ -53,6 +53,7 @@ class Calling:
     """The parameters of the model's own forward, without the graph's and the rows'."""
     style: str
     """The first parameters: graph, x or data."""
+    dropout: Callable[[LocalGraph], Any] = NodeDropout
 
     @staticmethod
     def of(model: nn.Module, graph: LocalGraph | None, whole: bool) -> Calling:
@@ -86,5 +87,5 @@ class Calling:
         for name in OF_EDGES:
             if name in self.names and name not in options and len(given) < 3:
                 options[name] = getattr(graph, name)
-        with self.scope.of(graph), NodeDropout(graph) if graph.runtime.training else nullcontext():
+        with self.scope.of(graph), self.dropout(graph) if graph.runtime.training else nullcontext():
             return self.forward(*given, **options)
