@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
+from isthmus.api.worker import Worker
 from isthmus.device import on_host
 from isthmus.errors import InputError
 from isthmus.kernels.twin import GOLDEN
 from isthmus.minibatch.source import SPLITS, DataSource, Source, open_source
+from isthmus.minibatch.store_source import StoreSource
 from isthmus.minibatch.subgraph import TYPES, Subgraph, SubgraphSampler, Times
 from isthmus.sample import NeighbourSampler
 
@@ -29,7 +31,8 @@ class NeighborLoader(NodeLoader):
     """A loader of sampled subgraphs with the arguments and the batches of PyG's `NeighborLoader`.
 
     ``source`` is PyG `Data`, or anything that Isthmus trains: a `Graph`, a file, ``synthetic:…``, or a folder of parts,
-    whose rows then stay in memory-mapped files. ``input_nodes`` may also be "train", "val" or "test".
+    whose rows then stay in memory-mapped files; or an `isthmus.Worker`, whose store asks other workers for what is not
+    on this machine. ``input_nodes`` may also be "train", "val" or "test"; of a worker, its share of them.
 
     Beside PyG's arguments: ``method="labor"`` reads fewer distinct rows (LABOR-0); ``seed`` (default: drawn by torch's
     generator, so that `torch.manual_seed` governs it) keys the draws. A batch is a function of (seed, epoch, its input
@@ -64,7 +67,7 @@ class NeighborLoader(NodeLoader):
         if kwargs.get("persistent_workers"):
             raise InputError("persistent_workers would repeat the draws of the first epoch: leave it out")
         kind = str(getattr(subgraph_type, "value", subgraph_type))
-        self.source = open_source(source, weight_attr)
+        self.source = _opened(source, weight_attr, kwargs)
         self.node_sampler = _PygSampler(
             self.source,
             NeighbourSampler(
@@ -80,7 +83,7 @@ class NeighborLoader(NodeLoader):
         nodes = (
             self.source.split(input_nodes) if isinstance(input_nodes, str) and input_nodes in SPLITS else input_nodes
         )
-        data = source if isinstance(self.source, DataSource) else Data(num_nodes=self.source.structure.num_rows)
+        data = source if isinstance(self.source, DataSource) else Data(num_nodes=self.source.num_nodes)
         super().__init__(
             data=data,
             node_sampler=self.node_sampler,
@@ -128,7 +131,14 @@ class _PygSampler:
             raise InputError("induced subgraphs of single seed nodes are not made: leave disjoint and time_attr out")
         self.source, self.kind, self.epoch = source, kind, 0
         ordered, strategy = times or (None, "uniform")
-        self.subgraphs = SubgraphSampler(source.structure, sampler, disjoint=disjoint, times=ordered, strategy=strategy)
+        elsewhere = source.elsewhere(sampler) if isinstance(source, StoreSource) else None
+        if elsewhere is not None and (disjoint or kind == "induced"):
+            raise InputError(
+                "disjoint and induced subgraphs are made where all edges are: copy all parts to every machine"
+            )
+        self.subgraphs = SubgraphSampler(
+            source.structure, sampler, disjoint=disjoint, times=ordered, strategy=strategy, elsewhere=elsewhere
+        )
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput:
         seeds = self.source.local(inputs.node)
@@ -153,6 +163,17 @@ class _PygSampler:
         if len(seeds.unique()) != len(seeds):
             raise InputError("an induced subgraph has each node once: give each input node once")
         return self.subgraphs.induced(drawn.nodes)
+
+
+def _opened(source: Any, weight_attr: str | None, loading: dict[str, Any]) -> Source:
+    """Return what batches are made from; a worker's store is opened, by all workers at the same time."""
+    if not isinstance(source, Worker):
+        return open_source(source, weight_attr)
+    if loading.get("num_workers"):
+        raise InputError("the loader of an isthmus.Worker asks from its own process: leave num_workers out")
+    if weight_attr not in (None, "edge_attr", "edge_weight"):
+        raise InputError(f"unknown weight_attr {weight_attr!r}: the edges of parts have one attribute, edge_attr")
+    return StoreSource(source.store(weighted=weight_attr is not None))
 
 
 def _method(method: str, weight_attr: str | None, time_attr: str | None) -> str:

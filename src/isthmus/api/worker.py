@@ -29,6 +29,8 @@ from isthmus.engine.saved_run import described
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
+from isthmus.features.server import StoreOptions
+from isthmus.features.store import Store
 from isthmus.nn import LocalData, distribute
 from isthmus.nn.compiled import compile_model
 from isthmus.options import shows
@@ -114,6 +116,7 @@ class Worker:
         self.steps = 0
         self.extra: dict[str, Any] = {}
         self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
+        self._store: Store | None = None
         self.graph.runtime.begin(0)
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -246,6 +249,19 @@ class Worker:
         self.graph.runtime.begin(self.steps)
         return self.steps
 
+    def store(self, *, structure: str = "here", weighted: bool = False) -> Store:
+        """Return the store of rows and neighbours of all parts; the first call opens it, on all workers together.
+
+        ``structure="owner"``: edges of other workers' parts are not read here, their owners draw. ``weighted``: with
+        the weights of edges.
+        """
+        asked = StoreOptions(structure, weighted=weighted)
+        if self._store is None:
+            self._store = Store(self.book, self.transport, asked)
+        elif self._store.options != asked:
+            raise InputError(f"the store is already open with {self._store.options}: give the same options every time")
+        return self._store
+
     def print(self, *values: object) -> None:
         """Print on worker 0 only."""
         if self.rank == 0:
@@ -255,6 +271,8 @@ class Worker:
         """Disconnect from the other workers; ``with isthmus.Worker(…) as worker:`` does it by itself."""
         if hasattr(self, "graph"):
             self.graph.runtime.drain()
+            if self._store is not None:
+                self._store.close()
         self._joined.close()
 
     def __enter__(self) -> Worker:
@@ -269,6 +287,8 @@ class Worker:
                 self.graph.runtime.drain()
         finally:
             self.graph.runtime.close()
+            if self._store is not None:
+                self._store.close()
             self._joined.close()
 
     def __repr__(self) -> str:

@@ -21,13 +21,14 @@ from isthmus.sample import Structure
 from isthmus.shard.load import as_tensor
 
 SPLITS = ("train", "val", "test")
-_ROWS = ("x", "y", *(f"{split}_mask" for split in SPLITS))
+ROWS = ("x", "y", *(f"{split}_mask" for split in SPLITS))
 
 
 class Source(Protocol):
     """Structure and rows of a graph. Nodes are local numbers of the structure; users see the ids of `user_ids`."""
 
     structure: Structure
+    num_nodes: int
 
     @property
     def names(self) -> Iterable[str]:
@@ -64,9 +65,9 @@ class GraphSource:
     """A graph in memory; its nodes have the same numbers everywhere."""
 
     def __init__(self, graph: Graph, weighted: bool):
-        self.structure = Structure.of_graph(graph, weighted=weighted)
-        self.names, self.edge_names = _ROWS, () if graph.edge_attr is None else ("edge_attr",)
-        self._rows = {name: column(getattr(graph, name)) for name in _ROWS}
+        self.structure, self.num_nodes = Structure.of_graph(graph, weighted=weighted), graph.num_nodes
+        self.names, self.edge_names = ROWS, () if graph.edge_attr is None else ("edge_attr",)
+        self._rows = {name: column(getattr(graph, name)) for name in ROWS}
         self._edge_attr = None if graph.edge_attr is None else as_tensor(graph.edge_attr)
 
     def pull(self, name: str, nodes: Tensor) -> Tensor:
@@ -93,9 +94,9 @@ class BookSource:
     """
 
     def __init__(self, book: Book, weighted: bool):
-        self.structure = Structure.of_book(book, weighted=weighted)
-        self.names, self.edge_names = _ROWS, ("edge_attr",) if weighted else ()
-        self._rows = {name: Table.of(book, name, range(book.num_parts)) for name in _ROWS}
+        self.structure, self.num_nodes = Structure.of_book(book, weighted=weighted), book.nodes
+        self.names, self.edge_names = ROWS, ("edge_attr",) if weighted else ()
+        self._rows = {name: Table.of(book, name, range(book.num_parts)) for name in ROWS}
 
     @cached_property
     def _by_id(self) -> Tensor:
@@ -136,7 +137,7 @@ class DataSource:
             raise InputError("this Data has no edge_index: NeighborLoader draws from that")
         weight = None if weight_attr is None else on_host(data[weight_attr])
         self.structure = Structure.of_edges(on_host(data.edge_index), data.num_nodes, weight=weight)
-        self.data = data
+        self.data, self.num_nodes = data, data.num_nodes
         keys = [key for key, _ in data if key not in ("num_nodes", "edge_index")]
         self.names = tuple(key for key in keys if data.is_node_attr(key))
         self.edge_names = tuple(key for key in keys if data.is_edge_attr(key))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,6 +63,13 @@ class Times:
         return spans._replace(degree=low)
 
 
+class Elsewhere(NamedTuple):
+    """Neighbours that owners draw: ``draw(nodes, step, hop)``, with the numbers that edges have in the source."""
+
+    num_nodes: int
+    draw: Callable[[Tensor, int, int], Drawn]
+
+
 class SubgraphSampler:
     """Draws the subgraphs of batches, keyed by (seed, step, hop, node), and by the seed node where each has its own."""
 
@@ -72,12 +81,21 @@ class SubgraphSampler:
         disjoint: bool = False,
         times: Times | None = None,
         strategy: str = "uniform",
+        elsewhere: Elsewhere | None = None,
     ):
         if strategy not in STRATEGIES:
             raise InputError(f"unknown temporal_strategy {strategy!r}: use {' or '.join(STRATEGIES)}")
         self.structure = structure if times is None else times.structure
         self.sampler, self.disjoint, self.times, self.strategy = sampler, disjoint or times is not None, times, strategy
-        self.numbering = Numbering(structure.num_rows)
+        self.elsewhere = elsewhere
+        self.numbering = Numbering(structure.num_rows if elsewhere is None else elsewhere.num_nodes)
+
+    def _neighbours(self, nodes: Tensor, step: int, hop: int) -> Drawn:
+        """Draw neighbours of nodes (int32), here or at their owners; edges with their numbers in the source."""
+        if self.elsewhere is not None:
+            return self.elsewhere.draw(nodes, step, hop)
+        drawn = self.sampler.draw_spans(self.structure, self.structure.spans(nodes), step, hop, edges=True)
+        return drawn._replace(numbers=self.structure.edge_ids_of(nodes, drawn))
 
     def draw(self, seeds: Tensor, step: int, until: Tensor | None = None) -> Subgraph:
         """Return the subgraph of some seeds (int64, local numbers). ``until``: the time that each looks back from."""
@@ -89,13 +107,12 @@ class SubgraphSampler:
         found, frontier, at = _Found(), seeds, torch.arange(len(seeds))
         for hop in range(len(self.sampler.fanouts)):
             before = len(self.numbering.nodes)
-            rows = frontier.to(torch.int32)
-            drawn = self.sampler.draw_spans(self.structure, self.structure.spans(rows), step, hop, edges=True)
+            drawn = self._neighbours(frontier.to(torch.int32), step, hop)
+            assert drawn.numbers is not None
             numbers = self.numbering.add(drawn.indptr, drawn.columns).indices.long()
             frontier = self.numbering.nodes[before:].long()
-            ids = self.structure.edge_ids_of(rows, drawn)
             places = torch.cat([places, torch.arange(len(frontier)) + before + len(seeds) - len(distinct)])
-            found.add(places[numbers], at.repeat_interleave(drawn.indptr.diff()), ids, len(frontier))
+            found.add(places[numbers], at.repeat_interleave(drawn.indptr.diff()), drawn.numbers, len(frontier))
             at = places[before:]
         nodes = torch.cat([seeds, self.numbering.nodes[len(distinct) :].long()])
         return found.subgraph(nodes, len(seeds))
