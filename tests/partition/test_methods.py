@@ -62,7 +62,7 @@ def test_impossible_number_of_parts(method, parts):
 
 def test_unknown_names_are_answered_with_the_known(tmp_path):
     graph = graph_of([(0, 1)], 4)
-    with pytest.raises(InputError, match="metis, kaminpar, ldg, blocks, random"):
+    with pytest.raises(InputError, match="metis, kaminpar, ldg, bytegnn, blocks, random"):
         partition(graph, 2, "metos", out=tmp_path / "p")
     with pytest.raises(InputError, match="nodes, edges, train"):
         partition(graph, 2, balance=("vertices",), out=tmp_path / "p")

@@ -110,7 +110,7 @@ class TrainOptions(TypedDict, total=False):
     task: str | None
     """classes or regression, if y could be either."""
     method: str | None
-    """How to cut: metis, kaminpar, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
+    """How to cut: metis, kaminpar, ldg, bytegnn, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     checkpoint_every: int
     """Steps between checkpoints; 0: at evaluations."""
     out: str | os.PathLike[str] | None
@@ -190,6 +190,6 @@ class WorkerOptions(TypedDict, total=False):
     task: str | None
     """classes or regression, if y could be either."""
     method: str | None
-    """How to cut: metis, kaminpar, ldg, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
+    """How to cut: metis, kaminpar, ldg, bytegnn, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     seed: int
     """For every random draw."""

@@ -17,6 +17,9 @@ class Preset:
     classes: int
     split: tuple[int, int, int]  # training, validation, test nodes at scale 1; the rest is in no mask
     multilabel: bool = False
+    labelled: float = (
+        1.0  # share of the communities in which all nodes of the masks lie, as those of one field of papers
+    )
     all_labelled: bool = True  # False: nodes outside the masks have no label, as in papers100M
     dtype: str = "float32"
     homophily: float  # share of edges in community and class that join equal labels; for label sets see draw_label_sets
@@ -31,6 +34,8 @@ class Preset:
     def __post_init__(self) -> None:
         if not 0 < self.homophily <= 1:
             raise InputError(f"homophily must lie in (0, 1], not {self.homophily}: give e.g. homophily=0.7")
+        if not 0 < self.labelled <= 1:
+            raise InputError(f"labelled must lie in (0, 1], not {self.labelled}: give the share of the communities")
         if not self.signal >= 0:
             raise InputError(f"signal must be 0 or more, not {self.signal}: give e.g. signal=2")
         if self.dtype not in ("float16", "float32", "float64"):

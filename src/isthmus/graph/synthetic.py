@@ -21,7 +21,7 @@ from isthmus.graph.graph import Graph
 from isthmus.graph.presets import PRESETS, Preset
 
 ROWS = 1 << 16  # feature rows drawn at a time
-OPTIONS = {"seed": int, "homophily": float, "signal": float, "dtype": str}
+OPTIONS = {"seed": int, "homophily": float, "signal": float, "dtype": str, "labelled": float}
 
 
 def synthetic(spec: str, progress: Progress | None = None) -> Graph:
@@ -39,7 +39,7 @@ def synthetic(spec: str, progress: Progress | None = None) -> Graph:
     else:
         y = draw_labels(preset, layout, rng, purity(preset.homophily, layout.class_share))
     x = draw_rows(preset, y, rng, note)
-    train, val, test = draw_masks(preset, rng)
+    train, val, test = draw_masks(preset, layout, rng)
     if not preset.all_labelled:
         y[~(train | val | test)[:, 0]] = -1
     edges = len(csr.indices)
@@ -140,9 +140,20 @@ def draw_rows(preset: Preset, y: np.ndarray, rng: Streams, note: Progress) -> np
     return x
 
 
-def draw_masks(preset: Preset, rng: Streams) -> list[np.ndarray]:
-    """Draw training, validation and test masks, bool [N, 1] each, in the sizes of the split."""
+def draw_masks(preset: Preset, layout: Layout, rng: Streams) -> list[np.ndarray]:
+    """Draw training, validation and test masks, bool [N, 1] each, in the sizes of the split.
+
+    With ``labelled`` below 1 their nodes lie in that share of the communities, or in more if these are too small.
+    """
     order = rng("split").permutation(preset.nodes)
+    if preset.labelled < 1:
+        sizes, turn = np.diff(layout.community_bounds), rng("field").permutation(len(layout.community_class))
+        enough = int(np.searchsorted(np.cumsum(sizes[turn]), sum(preset.split))) + 1
+        field = np.zeros(len(turn), bool)
+        field[turn[: max(enough, round(preset.labelled * len(turn)))]] = True
+        inside = np.zeros(preset.nodes, bool)
+        inside[layout.ids] = np.repeat(field, sizes)
+        order = order[inside[order]]
     masks, a = [], 0
     for size in preset.split:
         mask = np.zeros((preset.nodes, 1), bool)

@@ -7,7 +7,9 @@ import os
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 _LEVELS = ("avx512", "avx2", "default")
@@ -34,3 +36,14 @@ def core() -> ctypes.CDLL | None:
     if file is None or os.environ.get("ISTHMUS_NATIVE") == "0":
         return None
     return ctypes.CDLL(str(file))
+
+
+def call(function: Any, *arguments: int | np.ndarray | None) -> int:
+    """Call a function of the native core with whole numbers and contiguous arrays."""
+    function.restype = ctypes.c_int64
+    values = [
+        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else
+        ctypes.c_void_p(None) if value is None else ctypes.c_int64(value)
+        for value in arguments
+    ]  # fmt: skip
+    return function(*values)

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from isthmus.graph.csr import pack, sources, targets, with_reverses
+from isthmus.graph.graph import Graph
 
 CHUNK_EDGES = 1 << 22  # edges in memory at a time while streaming: temporaries stay near 200 MB
+
+
+def csr(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the graph's CSR as the native core takes it."""
+    return np.ascontiguousarray(graph.indptr, np.int64), np.ascontiguousarray(graph.indices, np.int32)
 
 
 def row_chunks(lengths: np.ndarray, most: int = CHUNK_EDGES) -> Iterator[slice]:

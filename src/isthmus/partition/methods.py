@@ -14,10 +14,12 @@ from isthmus.graph.graph import Graph
 from isthmus.outside import FORM, imported, is_outside
 from isthmus.partition import metis
 from isthmus.partition.adjacency import symmetric_csr
+from isthmus.partition.bytegnn import BlockOptions, bytegnn
 from isthmus.partition.kaminpar import kaminpar
 from isthmus.partition.ldg import ldg
 
 M = TypeVar("M")
+Report = Callable[[int, int], None]
 _WEIGHT = 1000  # of a node of mean load, as KaMinPar takes it: whole numbers
 BALANCE = ("nodes", "edges", "train", "val", "test")
 
@@ -33,9 +35,13 @@ class CutOptions:
     objective: str = "cut"
     """The quantity that METIS minimises: "cut", edges between parts, or "vol", rows sent between parts."""
     passes: int = 10
-    """How many times ldg reads the graph; the first few passes gain the most."""
+    """How many times ldg (and bytegnn in its end) reads the graph; the first few passes gain the most."""
     tolerance: float = 0.03
     """The bound of every load: max/mean is to stay below 1 + tolerance."""
+    hops: int = 2
+    """How far bytegnn's blocks reach: the layers of the models to train."""
+    assignment: str | None = None
+    """How bytegnn assigns its blocks."""
 
     def __post_init__(self) -> None:
         for name in self.balance:
@@ -49,25 +55,31 @@ class CutOptions:
             raise InputError(f"passes must be at least 1, not {self.passes}")
         if not 0 < self.tolerance <= 1:
             raise InputError(f"tolerance must be in (0, 1], not {self.tolerance}: 0.03 allows 3 % above the mean")
+        BlockOptions(self.assignment, self.hops)  # refuse what it refuses
 
 
 @dataclass(frozen=True)
 class Method:
     """A method to cut a graph, with the options that it uses."""
 
-    assign: Callable[[Graph, int, CutOptions], np.ndarray]  # -> int32 [N]
+    assign: Callable[..., np.ndarray]  # (graph, parts, options) -> int32 [N]
     description: str
     takes: tuple[str, ...] = ()
+    reports: bool = False
+    """Whether `assign` takes a fourth argument, which it calls with (done, total) now and then."""
 
 
-def assign(graph: Graph, parts: int, method: str, options: CutOptions) -> np.ndarray:
+def assign(
+    graph: Graph, parts: int, method: str, options: CutOptions, report: Report = lambda done, total: None
+) -> np.ndarray:
     """Return the part of every node by the named method, int32 [N]; no part is empty."""
     if graph.num_nodes < parts or parts < 1:
         raise InputError(f"cannot cut {graph.num_nodes} nodes into {parts} parts: ask for 1 to {graph.num_nodes} parts")
     chosen = find(method)
     if parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
-    return fill_empty(chosen.assign(graph, parts, options), parts, graph.degree)
+    follow = (report,) if chosen.reports else ()
+    return fill_empty(chosen.assign(graph, parts, options, *follow), parts, graph.degree)
 
 
 def find(method: str) -> Method:
@@ -175,6 +187,11 @@ def _ldg(graph: Graph, parts: int, options: CutOptions) -> np.ndarray:
     )
 
 
+def _bytegnn(graph: Graph, parts: int, options: CutOptions, report: Report) -> np.ndarray:
+    own = {name: getattr(options, name) for name in METHODS["bytegnn"].takes}
+    return bytegnn(graph, parts, BlockOptions(**own), report)
+
+
 METHODS = MappingProxyType(
     {
         "metis": Method(
@@ -191,6 +208,12 @@ METHODS = MappingProxyType(
             _ldg,
             "linear deterministic greedy: streams over the rows, for graphs METIS cannot hold (a few bytes per node)",
             ("balance", "tolerance", "passes"),
+        ),
+        "bytegnn": Method(
+            _bytegnn,
+            "ByteGNN: blocks of what labelled nodes read, for mini-batches where few nodes are labelled",
+            ("assignment", "hops", "passes", "tolerance", "seed"),
+            reports=True,
         ),
         "blocks": Method(_blocks, "equal contiguous ranges of the given order"),
         "random": Method(_random, "equal shares drawn at random: the worst cut, a baseline", ("seed",)),

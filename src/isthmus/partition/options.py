@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from isthmus.options import option
 from isthmus.partition.book import CUTS
+from isthmus.partition.bytegnn import ASSIGNMENTS
 from isthmus.partition.methods import METHODS
 from isthmus.partition.order import ORDERS
 from isthmus.partition.vertex import VERTEX_METHODS
@@ -36,7 +37,16 @@ class PartitionOptions:
         accepts="str | Sequence[str] | None",
     )
     tolerance: float | None = option(None, "How far a load may exceed the mean: 0.03 is 3 %.", "Cutting", "partition")
-    passes: int | None = option(None, "How many times ldg reads the graph.", "Cutting", "partition")
+    passes: int | None = option(
+        None, "How many times ldg (bytegnn: in its end) reads the graph.", "Cutting", "partition"
+    )
+    hops: int | None = option(
+        None, "How far bytegnn's blocks reach: the model's layers.", "Cutting", "partition", least=1
+    )
+    assignment: str | None = option(
+        None, "How bytegnn assigns blocks: {choices}.", "Cutting", "partition", choices=tuple(ASSIGNMENTS)
+    )
+    """None: "multilevel" where at most a tenth of the nodes is labelled, else "greedy"."""
     hosts: int | None = option(None, "Machines that will train the parts, for ebv.", "Cutting", "partition", least=1)
     gamma: float | None = option(
         None, "Weight of replicas on other hosts, for ebv; 0.1 with several hosts.", "Cutting", "partition"
@@ -45,7 +55,7 @@ class PartitionOptions:
         None, "Multiple of the mean degree above which hep streams; as memory allows.", "Cutting", "partition"
     )
     order: str | None = option(None, "Order of nodes inside a part: {choices}.", "Cutting", "partition", choices=ORDERS)
-    """None: "metis", but "ldg" with the method ldg or above 200M edges per part."""
+    """None: "metis", but "ldg" with the methods ldg and bytegnn or above 200M edges per part."""
     block_nodes: int = option(4000, "Nodes per locality block of a part.", "Cutting", "partition")
     seed: int = option(0, "For every random draw.", "Other", "partition")
     overwrite: bool = option(False, "Replace an existing parts folder.", "Run", "partition")

@@ -26,6 +26,7 @@ from isthmus.partition.parts import write_parts
 from isthmus.partition.vertex import VERTEX_METHODS, VertexMethod, VertexOptions, masters, place_edges
 
 Progress = Callable[[str, int, int], None]
+STREAMS = ("ldg", "bytegnn")  # methods for graphs that METIS, and its order, may not hold
 METIS_EDGES = 200_000_000  # per part: above, the order would need 20 GiB in METIS
 
 
@@ -47,7 +48,7 @@ def partition(
     asked = PartitionOptions(method, **options)
     chosen = asked.method or ("hep" if asked.cut == "vertex" else "metis")
     how = chosen_options(asked, chosen)
-    order = asked.order or ("ldg" if chosen == "ldg" or graph.num_edges > METIS_EDGES * parts else "metis")
+    order = asked.order or ("ldg" if chosen in STREAMS or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, asked.block_nodes)
     check_target(
         Path(out), replace=asked.overwrite, ours=is_parts_folder, what="a parts folder"
@@ -63,7 +64,7 @@ def partition(
     elif asked.cut == "cover" and chosen == "metis" and asked.objective is None:
         owner, how = assign_for_cover(graph, parts, how, lambda done, total: report("assign", done, total))
     else:
-        owner = assign(graph, parts, chosen, how)
+        owner = assign(graph, parts, chosen, how, lambda done, total: report("assign", done, total))
     report("assign", 1, 1)
     inside = {"order": order, "block_nodes": asked.block_nodes, "seed": asked.seed}
     members = order_parts(graph, owner, parts, progress=report, **inside)  # type: ignore[arg-type]

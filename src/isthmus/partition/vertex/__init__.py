@@ -10,11 +10,12 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
-from isthmus.kernels.native import core
+from isthmus.kernels.native import call, core
 from isthmus.outside import is_outside
+from isthmus.partition.adjacency import csr
 from isthmus.partition.methods import from_outside
 from isthmus.partition.vertex import twin
-from isthmus.partition.vertex.edges import Report, call, csr, mark_replicas, replica_sets
+from isthmus.partition.vertex.edges import Report, mark_replicas, replica_sets
 from isthmus.partition.vertex.expansion import hep, ne
 from isthmus.partition.vertex.options import VertexOptions
 from isthmus.partition.vertex.streams import ebv, hash_edges, hdrf, random_edges

@@ -5,14 +5,13 @@ Both directions of an edge of a symmetric graph are one edge here: they live tog
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from isthmus.graph.graph import Graph
-from isthmus.kernels.native import core
+from isthmus.kernels.native import call, core
+from isthmus.partition.adjacency import csr
 from isthmus.partition.vertex import twin
 
 Report = Callable[[int, int], None]  # (done, total)
@@ -33,17 +32,6 @@ def total_degree(graph: Graph) -> np.ndarray:
     return degree
 
 
-def call(function: Any, *arguments: int | np.ndarray | None) -> int:
-    """Call a function of the native core with whole numbers and contiguous arrays."""
-    function.restype = ctypes.c_int64
-    values = [
-        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else
-        ctypes.c_void_p(None) if value is None else ctypes.c_int64(value)
-        for value in arguments
-    ]  # fmt: skip
-    return function(*values)
-
-
 def replica_sets(nodes: int, parts: int) -> np.ndarray:
     """Return an empty set of parts for every node: bits of uint64 [N, words]."""
     return np.zeros((nodes, -(-parts // 64)), np.uint64)
@@ -56,11 +44,6 @@ def mark_replicas(graph: Graph, part: np.ndarray, sets: np.ndarray) -> None:
         twin.mark_replicas(graph, part, sets)
     else:
         call(library.mark_replicas, graph.num_nodes, *csr(graph), part, sets.shape[1], sets)
-
-
-def csr(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the graph's CSR as the native core takes it."""
-    return np.ascontiguousarray(graph.indptr, np.int64), np.ascontiguousarray(graph.indices, np.int32)
 
 
 def capacity(edges: int, parts: int, tolerance: float) -> int:

@@ -14,10 +14,11 @@ import numpy as np
 
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
-from isthmus.kernels.native import core
+from isthmus.kernels.native import call, core
+from isthmus.partition.adjacency import csr
 from isthmus.partition.metis import free_memory
 from isthmus.partition.vertex import twin
-from isthmus.partition.vertex.edges import Report, call, csr, num_placed, total_degree
+from isthmus.partition.vertex.edges import Report, num_placed, total_degree
 from isthmus.partition.vertex.options import VertexOptions
 from isthmus.partition.vertex.streams import hdrf
 

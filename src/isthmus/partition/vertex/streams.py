@@ -17,19 +17,10 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.graph.graph import Graph
-from isthmus.kernels.native import core
-from isthmus.partition.adjacency import row_chunks
+from isthmus.kernels.native import call, core
+from isthmus.partition.adjacency import csr, row_chunks
 from isthmus.partition.vertex import twin
-from isthmus.partition.vertex.edges import (
-    Report,
-    call,
-    capacity,
-    csr,
-    mark_replicas,
-    num_placed,
-    replica_sets,
-    total_degree,
-)
+from isthmus.partition.vertex.edges import Report, capacity, mark_replicas, num_placed, replica_sets, total_degree
 from isthmus.partition.vertex.options import VertexOptions
 
 ONE = 1 << 40  # scores are whole numbers, in which this stands for one
