@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from graphs import whole_edges
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
@@ -34,6 +35,22 @@ def config(model="gcn", dropout=0.0, **changes):
     # Evaluated at the last step only, so that the weights returned are the last ones.
     values = {"model": shape, "steps": STEPS, "eval_every": STEPS, "dtype": "float64", "seed": 3, **changes}
     return TrainConfig(**values)
+
+
+def plainly(model, graph, steps=STEPS, **edges):
+    """Losses and final weights of one process of PyG, and of torch, which know nothing of parts."""
+    model, losses = copy.deepcopy(model), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    x, y, edge_index = torch.from_numpy(graph.x), torch.from_numpy(graph.y), whole_edges(graph)
+    rows = torch.from_numpy(graph.train_mask[:, 0])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x, edge_index, **edges)[rows], y[rows])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+    return torch.tensor(losses, dtype=torch.float64), weights
 
 
 def assert_equal_runs(one, other, tolerance=1e-10):

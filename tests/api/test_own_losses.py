@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import isthmus
-from isthmus.comm import Hub
+from isthmus.comm import Hub, Where
 from isthmus.errors import InputError
 from isthmus.partition import Book
 
@@ -62,6 +62,27 @@ def test_the_divisor_of_all_workers(tmp_path, how):
     np.testing.assert_allclose(together[0], alone[0], rtol=0, atol=1e-10)
     torch.testing.assert_close(together[1], alone[1], rtol=0, atol=1e-10)
     assert together[2] == pytest.approx(alone[2])
+
+
+def test_a_metric_of_the_script(tmp_path):
+    """A function that only this script has, of all workers' rows at once."""
+    book = cut(community_graph(), 3, "blocks", tmp_path)
+
+    def spread(logits, y):
+        assert len(logits) == len(y)
+        return float(logits.max(1).values.std())
+
+    def work(transport):
+        with isthmus.Worker(book, dtype="float64", metric=spread, transport=transport) as worker:
+            model = ByData().double()
+            worker.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            everyone = torch.cat(
+                transport.all_gather(worker.predict(model)[worker.test_mask], Where("all", "reduce", 0))
+            )
+            return worker.evaluate(model)["test"], float(everyone.max(1).values.std())
+
+    for score, want in Hub(3).run(work):
+        assert score == pytest.approx(want, abs=1e-12)
 
 
 def test_one_of_the_two(tmp_path):

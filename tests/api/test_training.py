@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import own_losses
 import pytest
 import torch
 from graphs import community_graph, cut, whole_edges
@@ -99,6 +100,15 @@ def test_a_model_of_ones_own(tmp_path, workers):
     assert by_class.predict("nodes.npy", what="class")["rows"] == 120
 
 
+def test_a_loss_and_a_metric_of_ones_own(tmp_path):
+    """Given as functions; parts that differ in their classes count as one process does, in the command's own workers."""
+    own = {"loss": own_losses.weighed, "metric": own_losses.share_right, "dtype": "float64", **QUICK}
+    alone, together = (isthmus.train(cut(community_graph(), n, "blocks", tmp_path), **own) for n in (1, 2))
+    np.testing.assert_allclose(losses(together.run), losses(alone.run), rtol=0, atol=1e-10)
+    assert together.metric == "own_losses:share_right"
+    assert together.scores == alone.scores
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -117,7 +127,9 @@ def test_a_model_of_ones_own(tmp_path, workers):
         ({"model": "own_models:NOT_A_MODEL"}, "is no class or function"),
         ({"model": "own_models:sequence", "hidden": 64}, "made a list: it must return an nn.Module"),
         ({"model": "own_models:Plain", "layers": 3}, "takes no layers"),
-        ({"model": torch.nn.Linear(2, 2)}, "Linear cannot be sent to workers: give the class.*isthmus.Worker"),
+        ({"model": torch.nn.Linear(2, 2)}, "Linear cannot be sent to workers as model: give the class.*isthmus.Worker"),
+        ({"loss": lambda logits, y: 0}, "workers cannot import.*%%writefile models.py.*isthmus.Worker"),
+        ({"metric": 3}, "int cannot be sent to workers as metric: give a function of .logits, y."),
         ({"model": lambda features, classes: None}, "workers cannot import.*%%writefile models.py.*isthmus.Worker"),
     ],
 )

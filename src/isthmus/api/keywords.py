@@ -69,7 +69,7 @@ class TrainOptions(TypedDict, total=False):
     """Passes whose gradients are averaged in a step."""
     ema: float
     """Decay of an average of the weights, which is then evaluated and kept."""
-    loss: str | None
+    loss: str | Callable[..., Any] | None
     """cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn."""
     init: str | None
     """Start from the best weights of this run."""
@@ -93,7 +93,7 @@ class TrainOptions(TypedDict, total=False):
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
     """Train on the training nodes' graph only."""
-    metric: str | None
+    metric: str | Callable[..., Any] | None
     """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
     dtype: str
     """float32 or float64."""
@@ -106,7 +106,7 @@ class TrainOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     multi_edges: str
-    """Weights of parallel edges: first, sum, mean or max."""
+    """Weights of parallel edges: first, sum, mean, max or keep."""
     task: str | None
     """classes or regression, if y could be either."""
     method: str | None
@@ -175,7 +175,7 @@ class WorkerOptions(TypedDict, total=False):
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
     """Train on the training nodes' graph only."""
-    metric: str | None
+    metric: str | Callable[..., Any] | None
     """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
     dtype: str | None
     """float32 or float64."""
@@ -186,7 +186,7 @@ class WorkerOptions(TypedDict, total=False):
     directed: bool
     """Keep one-directional edges as they are."""
     multi_edges: str
-    """Weights of parallel edges: first, sum, mean or max."""
+    """Weights of parallel edges: first, sum, mean, max or keep."""
     task: str | None
     """classes or regression, if y could be either."""
     method: str | None

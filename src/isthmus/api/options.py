@@ -76,19 +76,31 @@ def named_settings(asked: Mapping[str, Any] | Iterable[str] | None) -> Mapping[s
     return asked if isinstance(asked, Mapping) else read_options(asked or ())
 
 
-def importable(model: Any) -> str:
-    """Return the import name of a model, since every worker process makes it anew."""
-    if isinstance(model, str):
-        return model
-    if isinstance(model, nn.Module) or not callable(model):
+MAKES = "the class or function that makes it when called with (features, classes)"
+
+
+def importable(given: Any, what: str = "model", instead: str = MAKES) -> str:
+    """Return the import name of a model, a loss or a metric, since every worker process imports it anew."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, nn.Module) or not callable(given) or not hasattr(given, "__qualname__"):
         raise InputError(
-            f"a {type(model).__name__} cannot be sent to workers: give the class or function that makes it when called "
-            "with (features, classes); or train it in a loop of your own with isthmus.Worker"
+            f"{type(given).__name__} cannot be sent to workers as {what}: give {instead}; "
+            "or train in a loop of your own with isthmus.Worker"
         )
-    module, name = getattr(model, "__module__", "__main__"), getattr(model, "__qualname__", "<no name>")
+    module, name = getattr(given, "__module__", "__main__"), given.__qualname__
     if module == "__main__" or "<" in name:
         raise InputError(
             f"{name} is defined where workers cannot import it (in a notebook, a script or a function): put it into a "
             "file (in a notebook: %%writefile models.py) and import it; or write a loop of your own with isthmus.Worker"
         )
     return f"{module}:{name}"
+
+
+def by_names(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with models, losses and metrics that were given as Python objects by their import names."""
+    named = {"model": importable(asked["model"])}
+    for what in ("loss", "metric"):
+        if asked[what] is not None:
+            named[what] = importable(asked[what], what, "a function of (logits, y)")
+    return {**asked, **named}

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from isthmus import recipes
 from isthmus.api.keywords import PredictOptions, TrainOptions
-from isthmus.api.options import complete, config_of, importable, options, values_of
+from isthmus.api.options import by_names, complete, config_of, importable, options, values_of
 from isthmus.api.result import TrainResult
 from isthmus.api.resuming import with_options_of_run
 from isthmus.api.source import cutter, name_of
@@ -31,8 +31,7 @@ def train(source: Any, **given: Unpack[TrainOptions]) -> TrainResult:
     >>> result.scores["test"]
     """
     source, known = with_options_of_run(source, given)
-    asked = complete("train", known)
-    asked["model"] = importable(asked["model"])
+    asked = by_names(complete("train", known))
     recipe = recipes.find(asked["recipe"])
     config = config_of(asked, recipe)
     if config.model.model not in MODELS:

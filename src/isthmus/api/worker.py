@@ -34,7 +34,7 @@ from isthmus.features.store import Store
 from isthmus.nn import LocalData, distribute
 from isthmus.nn.compiled import compile_model
 from isthmus.options import shows
-from isthmus.tasks.metrics import check_metric, default_metric
+from isthmus.tasks.metrics import Own, check_metric, default_metric
 from isthmus.tasks.task import Task
 from isthmus.wording import methods_speak_python
 
@@ -84,6 +84,9 @@ class Worker:
         **given: Unpack[WorkerOptions],
     ):
         asked = complete("Worker", given)
+        own: Own | None = None
+        if callable(asked["metric"]):  # every worker has it: it runs the same script
+            own, asked["metric"] = asked["metric"], None
         asked["dtype"] = asked["dtype"] or str(torch.get_default_dtype()).removeprefix("torch.")
         chosen = recipes.find(asked["recipe"])
         self.config = config_of(asked, chosen)
@@ -103,8 +106,9 @@ class Worker:
         self.num_features, self.num_classes = self.book.features, self.book.classes
         try:
             check_agreement(self.transport, self.config, self.book)
-            self._metric = self.config.metric or default_metric(Task.of(self.book))
-            check_metric(self._metric, Task.of(self.book))
+            named = self.config.metric or default_metric(Task.of(self.book))
+            check_metric(named, Task.of(self.book))
+            self._metric = own or named
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:
             self.close()

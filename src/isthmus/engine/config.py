@@ -25,6 +25,7 @@ AUTO = "auto"
 _FANOUTS = (15, 10, 5)
 _ANY, _MOST = "train verify Worker", "train compare"
 _BATCHES = "train compare verify"
+_NAME_OR_FUNCTION = "str | Callable[..., Any] | None"
 _SETTINGS = "Mapping[str, Any] | Iterable[str] | None"
 
 
@@ -67,7 +68,11 @@ class TrainConfig:
         below=1,
     )
     loss: str | None = option(
-        None, "cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn.", "Learning", "train compare"
+        None,
+        "cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn.",
+        "Learning",
+        "train compare",
+        accepts=_NAME_OR_FUNCTION,
     )
     """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels."""
     init: str | None = option(None, "Start from the best weights of this run.", "Learning", "train")
@@ -111,7 +116,11 @@ class TrainConfig:
     inductive: bool = option(False, "Train on the training nodes' graph only.", "Learning", "train compare plan Worker")
     """Validation sees training and validation nodes, the test all."""
     metric: str | None = option(
-        None, "accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn.", "Learning", "train compare Worker"
+        None,
+        "accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn.",
+        "Learning",
+        "train compare Worker",
+        accepts=_NAME_OR_FUNCTION,
     )
     """None: accuracy; micro-f1 for several labels per node; r2 for regression. Also micro-f1, balanced-accuracy, mse,
     rmse, mae."""

@@ -14,7 +14,7 @@ from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Runtime
-from isthmus.tasks.metrics import hits_sum, score
+from isthmus.tasks.metrics import Own, hits_sum, score
 
 Call = Callable[[LocalGraph, Any], Tensor]
 
@@ -126,7 +126,7 @@ def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -
 
 
 def evaluate(
-    model: nn.Module, views: Views, metric: str, step: int, transport: Transport, call: Call | None = None
+    model: nn.Module, views: Views, metric: str | Own, step: int, transport: Transport, call: Call | None = None
 ) -> dict[str, float]:
     """Return the score of every split over all workers' nodes; no process sees more than its part."""
     scores = {}

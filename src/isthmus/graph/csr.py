@@ -51,6 +51,33 @@ def targets(keys: np.ndarray) -> np.ndarray:
     return keys.view(np.int32)[1 if sys.byteorder == "little" else 0 :: 2]
 
 
+def to_multi_csr(keys: np.ndarray, num_nodes: int, given: int) -> tuple[Csr, int]:
+    """Return the CSR form of the packed ``keys`` with parallel edges, and the number of edges that have others beside.
+
+    The first ``given`` keys were in the input, the others are their reverses. An edge that was given both ways is one
+    edge: of either direction as many stay as were given of the one that was given more often.
+    """
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    proper = sources(keys) != targets(keys)
+    loops = len(keys) - int(np.count_nonzero(proper))
+    keys, order = keys[proper], order[proper]
+    starts, is_given = run_starts(keys), order < given
+    lengths = np.diff(np.append(starts, len(keys)))
+    counts = np.add.reduceat(is_given.astype(np.int64), starts) if len(keys) else lengths
+    stays = is_given == np.repeat(2 * counts >= lengths, lengths)
+    keys, order = keys[stays], order[stays]
+    symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
+    found = Csr(_row_starts(keys, num_nodes), sources(keys).copy(), order, loops, 0, symmetric)
+    lengths = np.diff(np.append(run_starts(keys), len(keys)))
+    return found, int(lengths[lengths > 1].sum())
+
+
+def run_starts(keys: np.ndarray) -> np.ndarray:
+    """Return where runs of equal keys begin."""
+    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else np.empty(0, np.int64)
+
+
 def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False, keep_all: bool = False) -> Csr:
     """Sort the packed ``keys`` in place (they are used up) and return the CSR form of their distinct edges.
 
@@ -65,23 +92,27 @@ def to_csr(keys: np.ndarray, num_nodes: int, *, keep_order: bool = False, keep_a
         if keep_all:
             proper = sources(keys) != targets(keys)
             kinds = keys[proper]
-            begins = np.flatnonzero(np.append(True, kinds[1:] != kinds[:-1])) if len(kinds) else np.empty(0, np.int64)
-            runs = order[proper], begins
+            runs = order[proper], run_starts(kinds)
     else:
         keys.sort()
     total = len(keys)
     kept, self_loops = _compact(keys, order)
     keys, order = keys[:kept], order[:kept] if order is not None else None
+    indptr = _row_starts(keys, num_nodes)
+    symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
+    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric, parallel, runs)
+
+
+def _row_starts(keys: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return where the edges of each row begin among sorted keys, int64 [N+1]."""
     indptr = np.zeros(num_nodes + 1, np.int64)
-    for a in range(0, kept, BLOCK):
+    for a in range(0, len(keys), BLOCK):
         # Keys are sorted, so each block touches one short run of rows.
         rows = targets(keys[a : a + BLOCK])
         first = int(rows[0])
         count = np.bincount(rows - rows[0])
         indptr[first + 1 : first + 1 + len(count)] += count
-    np.cumsum(indptr, out=indptr)
-    symmetric = fingerprint(keys) == fingerprint(keys, swap=True)
-    return Csr(indptr, sources(keys).copy(), order, self_loops, total - kept - self_loops, symmetric, parallel, runs)
+    return np.cumsum(indptr, out=indptr)
 
 
 def _compact(keys: np.ndarray, order: np.ndarray | None) -> tuple[int, int]:
@@ -137,5 +168,7 @@ def missing_reverses(csr: Csr) -> tuple[int, int, int]:
     dst = np.repeat(np.arange(n, dtype=np.int32), np.diff(csr.indptr))
     keys, back = pack(csr.indices, dst), pack(dst, csr.indices)
     back.sort()
-    lonely = np.setdiff1d(keys, back, assume_unique=True)
-    return len(lonely), int(sources(lonely)[0]), int(targets(lonely)[0])
+    kinds, counts = np.unique(keys, return_counts=True)
+    more = counts - (np.searchsorted(back, kinds, "right") - np.searchsorted(back, kinds, "left"))
+    lonely = kinds[more > 0]
+    return int(more[more > 0].sum()), int(sources(lonely)[0]), int(targets(lonely)[0])

@@ -37,7 +37,7 @@ def load(source: Any, *, progress: Progress | None = None, **options: Any) -> Gr
             ``synthetic:NAME@SCALE?option=value``; a PyG ``Data`` object; or a ``Graph``, which is returned as it is.
         undirected: add the reverse of every edge.
         directed: keep one-directional edges as they are; without either option they are an error.
-        multi_edges: what becomes of the weights of parallel edges: first, sum, mean or max.
+        multi_edges: what becomes of parallel edges: their weights (first, sum, mean or max), or keep, all of them.
         task: classes or regression; None: regression if y has values that are no whole numbers.
         progress: called as ``progress(what, done, total)`` now and then.
     """

@@ -8,7 +8,7 @@ from isthmus.errors import InputError
 from isthmus.options import check_options, option
 
 _CUTTING = "train compare plan partition Worker"
-RULES = ("first", "sum", "mean", "max")
+RULES = ("first", "sum", "mean", "max", "keep")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class LoadOptions:
     undirected: bool = option(False, "Add the missing direction of every edge.", "Cutting", _CUTTING)
     directed: bool = option(False, "Keep one-directional edges as they are.", "Cutting", _CUTTING)
     multi_edges: str = option("first", "Weights of parallel edges: {choices}.", "Cutting", _CUTTING, choices=RULES)
-    """Edges without weights count one each: with ``sum`` they get weights, the number of parallel edges."""
+    """Edges without weights count one each: with ``sum`` they get weights, the number of parallel edges. With ``keep``
+    each stays an edge of its own, with its attributes."""
     task: str | None = option(
         None, "{choices}, if y could be either.", "Cutting", _CUTTING, choices=("classes", "regression")
     )

@@ -60,7 +60,11 @@ def assemble(raw: RawGraph, how: LoadOptions | None = None) -> Graph:
         given = len(keys)
         if undirected:
             keys = csr.with_reverses(keys)
-        structure = csr.to_csr(keys, n, keep_order=edge_attr is not None, keep_all=how.multi_edges != "first")
+        if how.multi_edges == "keep":
+            structure, parallel = csr.to_multi_csr(keys, n, given)
+            notes.append(f"{parallel // (1 + undirected):,} parallel edges kept, each an edge of its own")
+        else:
+            structure = csr.to_csr(keys, n, keep_order=edge_attr is not None, keep_all=how.multi_edges != "first")
         del keys
         if not (structure.symmetric or directed):
             raise InputError(check.one_directional(*csr.missing_reverses(structure)))

@@ -14,6 +14,7 @@ from isthmus.tasks.task import CLASSES, LABELS, VALUES, Task
 
 DEFAULT = {CLASSES: "accuracy", LABELS: "micro-f1", VALUES: "r2"}
 LESS_IS_BETTER = ("mse", "mae", "rmse")
+Own = Callable[[Tensor, Tensor], float]  # of the user: logits and labels of all rows, more is better
 Sum = Callable[[Tensor], Tensor]  # over all workers
 
 
@@ -21,7 +22,7 @@ def default_metric(task: Task) -> str:
     return DEFAULT[task.kind]
 
 
-def is_better(metric: str, score: float, best: float) -> bool:
+def is_better(metric: str | Own, score: float, best: float) -> bool:
     """Return whether a score is better than the best one so far; a NaN never is."""
     return score < best if metric in LESS_IS_BETTER else score > best
 
@@ -53,17 +54,19 @@ def hits_sum(logits: Tensor, y: Tensor) -> Tensor:
     return (logits.argmax(1) == y).double().sum()
 
 
-def score(metric: str, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
+def score(metric: str | Own, logits: Tensor, y: Tensor, transport: Transport, where: Where) -> float:
     """Return the exact score of all workers' rows together, NaN for none; logits [n, C], y [n] or [n, C] are mine.
 
-    A metric of the user's own, ``package.module:fn``, sees all rows at once: ``fn(logits, y)``, more is better.
+    A metric of the user's own, a function or ``package.module:fn``, sees all rows at once: ``fn(logits, y)``.
     """
-    if ":" in metric or metric in ("roc-auc", "ap"):
+    if isinstance(metric, str) and ":" in metric:
+        metric = imported(metric, "metric")
+    if callable(metric) or metric in ("roc-auc", "ap"):
         logits, y = (torch.cat(transport.all_gather(one.contiguous(), where)) for one in (logits, y))
         if not len(y):
             return float("nan")
-        if ":" in metric:
-            return float(imported(metric, "metric")(logits, y))
+        if callable(metric):
+            return float(metric(logits, y))
         area = _roc_area if metric == "roc-auc" else _average_precision
         margin, truth = ((logits[:, 1:2] - logits[:, 0:1]) if y.dim() == 1 else logits), y.view(len(y), -1) > 0
         known = [one for c in range(margin.shape[1]) if (one := area(margin[:, c].double(), truth[:, c])) == one]
