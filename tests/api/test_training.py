@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,7 +102,8 @@ def test_a_model_of_ones_own(tmp_path, workers):
 
 
 def test_a_loss_and_a_metric_of_ones_own(tmp_path):
-    """Given as functions; parts that differ in their classes count as one process does, in the command's own workers."""
+    """Given as functions, on parts that differ in their classes; workers find the file in the folder of the command."""
+    shutil.copy(own_losses.__file__, tmp_path)
     own = {"loss": own_losses.weighed, "metric": own_losses.share_right, "dtype": "float64", **QUICK}
     alone, together = (isthmus.train(cut(community_graph(), n, "blocks", tmp_path), **own) for n in (1, 2))
     np.testing.assert_allclose(losses(together.run), losses(alone.run), rtol=0, atol=1e-10)
