@@ -31,6 +31,15 @@ def datasets() -> Path:
     return folder
 
 
+@pytest.fixture
+def workers_are_threads(monkeypatch):
+    """Commands start their workers as threads of this process: for tests in which processes are not the point."""
+    from runs import as_threads
+
+    monkeypatch.setattr("isthmus.launch.local.start", as_threads)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # here it is the tests' own
+
+
 def _children() -> set[str]:
     children: set[str] = set()
     for file in Path("/proc/self/task").glob("*/children"):

@@ -38,7 +38,7 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_graph_in_memory_trains_like_its_parts(tmp_path):
+def test_a_graph_in_memory_trains_like_its_parts(tmp_path, workers_are_threads):
     graph = community_graph()
     book = isthmus.partition(graph, 2, out=tmp_path / "parts", quiet=True)
     assert repr(book).startswith(f"Book({tmp_path / 'parts'}: community in 2 part(s) by metis")
@@ -52,7 +52,7 @@ def test_a_graph_in_memory_trains_like_its_parts(tmp_path):
     assert losses(Path("by-command")) == losses(by_parts.run)
 
 
-def test_the_result(tmp_path):
+def test_the_result(tmp_path, workers_are_threads):
     result = isthmus.train(cut(community_graph(), 2, "random", tmp_path), **QUICK, out="run")
     assert result.summary == json.loads(Path("run/summary.json").read_text())
     assert result.scores["test"] == result.summary["test"]["score"]
@@ -90,7 +90,7 @@ def test_pyg_data(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_model_of_ones_own(tmp_path, workers):
+def test_a_model_of_ones_own(tmp_path, workers_are_threads, workers):
     book = cut(community_graph(), workers, "random", tmp_path)
     by_name = isthmus.train(book, model="own_models:Plain", **QUICK, out="by-name")
     from own_models import Plain
@@ -135,7 +135,7 @@ def test_a_loss_and_a_metric_of_ones_own(tmp_path):
         ({"model": lambda features, classes: None}, "workers cannot import.*%%writefile models.py.*isthmus.Worker"),
     ],
 )
-def test_refusals(tmp_path, options, words):
+def test_refusals(tmp_path, workers_are_threads, options, words):
     book = cut(community_graph(), 2, "random", tmp_path)
     with pytest.raises(InputError, match=words):
         isthmus.train(book, **{**QUICK, **options})

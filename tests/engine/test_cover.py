@@ -8,6 +8,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, with_few
+from products import pairwise
 
 from isthmus.comm import Hub
 from isthmus.engine import train
@@ -21,9 +22,7 @@ def rows(result):
     return result[2]["rows"]["sent"]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize(*pairwise(workers=[2, 3, 4], model=["gcn", "sage"], few=[False, True]))
 def test_covers_are_exact_and_send_fewer_rows(tmp_path, model, workers, few):
     graph = with_few(community_graph(240, degree=4.0, directed=True)) if few else community_graph(directed=True)
     asked = config(model, 0.5)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows
+from products import pairwise
 from torch import nn
 
 from isthmus.kernels import linear
@@ -25,9 +26,11 @@ def far(one, other) -> float:
     return float(((one[0] - other[0]).abs() / one[0]).max())
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-@pytest.mark.parametrize("recipe", ["exact", "vanilla", "pipegcn", "psc-gcn", "isthmus"])
+@pytest.mark.parametrize(
+    *pairwise(
+        recipe=["exact", "vanilla", "pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage", "gat"], sparse=[False, True]
+    )
+)
 def test_bf16_trains_like_fp32(tmp_path, recipe, model, sparse):
     graph = community_graph()
     if sparse:
@@ -81,9 +84,9 @@ def test_layer_norm_in_bf16(tmp_path, recipe):
     assert 1e-6 < far(full, halved) < 0.05
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("recipe", ["exact", "pipegcn", "psc-gcn", "isthmus"])
+@pytest.mark.parametrize(
+    *pairwise(recipe=["exact", "pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage"], precision=["fp32", "bf16"])
+)
 def test_rows_that_are_read_in_bf16(tmp_path, recipe, model, precision):
     book, asked = cut(community_graph(), 3, "metis", tmp_path), config(model, 0.3, dtype="float32")
     full = run(book, asked, policy("fp32", recipe))

@@ -18,7 +18,11 @@ LONG = ("--steps", "1000000")
 
 @pytest.mark.parametrize(
     ("workers", "to_whom", "number", "status"),
-    [(2, "starter", signal.SIGINT, 130), (2, "worker", signal.SIGTERM, 143), (1, "starter", signal.SIGTERM, 143)],
+    [
+        (2, "starter", signal.SIGINT, 130),
+        (2, "worker", signal.SIGTERM, 143),
+        pytest.param(1, "starter", signal.SIGTERM, 143, marks=pytest.mark.full),
+    ],
 )
 def test_a_signal_writes_a_checkpoint_first(tmp_path, workers, to_whom, number, status):
     book = cut(community_graph(), 2, "random", tmp_path)

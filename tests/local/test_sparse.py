@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import community_graph, cut, sparse_rows
+from products import pairwise
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
@@ -49,9 +50,9 @@ def test_halo_rows_are_their_owners_rows(tmp_path, method):
     assert (ids, features) == (4 * rows, (4 + 8) * values)  # lengths; columns and float64 values
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("recipe", ["exact", "bns", "pipegcn", "isthmus"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize(
+    *pairwise(model=["gcn", "sage", "gat"], recipe=["exact", "bns", "pipegcn", "isthmus"], sparse=[True, False])
+)
 def test_input_rows_cross_once(tmp_path, model, recipe, sparse):
     """Whatever the policy: site 0 sends in the first step, and nothing after it, forward or backward."""
     graph = community_graph()
