@@ -11,6 +11,10 @@ from pathlib import Path
 import numpy as np
 from graphs import community_graph
 from runs import predicted, trained
+from typer.testing import CliRunner
+
+from isthmus.cli import app
+from isthmus.errors import InputError
 
 
 def isthmus(*arguments: str, launcher: tuple[str, ...] = ()) -> tuple[int, str, str]:
@@ -38,7 +42,7 @@ def test_over_real_sockets(tmp_path, monkeypatch):
     assert np.array_equal(np.load("all.embedding.npy"), np.load("threads.npy"))
 
 
-def test_moved_parts_and_listed_nodes(tmp_path, monkeypatch):
+def test_moved_parts_and_listed_nodes(tmp_path, monkeypatch, workers_are_threads):
     monkeypatch.chdir(tmp_path)
     book, run, _ = trained(community_graph(), 2, tmp_path)
     predicted(book, run, tmp_path / "all.npy", ("class",))
@@ -47,12 +51,12 @@ def test_moved_parts_and_listed_nodes(tmp_path, monkeypatch):
     Path("some.npy").touch()
     some = ("predict", "run-2", "--out", "some.npy", "--what", "class", "--nodes", "ids")
     for options, word in (((), "--parts DIR"), (("--parts", "elsewhere"), "some.npy exists already")):
-        status, said, complaint = isthmus(*some, *options)
-        assert (status, said, complaint.count("\n")) == (2, "", 1)
-        assert word in complaint
-    status, said, _ = isthmus(*some, "--parts", "elsewhere", "--overwrite")
-    assert status == 0
-    assert "some.npy" in said
+        refused = CliRunner().invoke(app, [*some, *options])
+        assert isinstance(refused.exception, InputError)
+        assert word in str(refused.exception)
+    done = CliRunner().invoke(app, [*some, "--parts", "elsewhere", "--overwrite"])
+    assert done.exit_code == 0
+    assert "some.npy" in done.output
     assert np.load("some.npy").tolist() == np.load("all.npy")[[7, 119, 7]].tolist()
 
 
