@@ -141,10 +141,10 @@ def linked(
     plan = CompareRequest(entries, config, seeds=1, workers=book.num_parts, link=narrow, threads=1)
     compare(plan, str(book.folder), folder, None, tell=tell)
     runs = {one.label: run for one in read_comparison(folder).contenders for run in one.runs.values()}
-    return {label: _times(run.folder) | _noted(run.summary or {}) for label, run in runs.items()}
+    return {label: times(run.folder) | _noted(run.summary or {}) for label, run in runs.items()}
 
 
-def _times(run: Path) -> dict[str, float]:
+def times(run: Path) -> dict[str, float]:
     """Seconds of a step by purpose, medians and means; the first step, which also prepares, is left out.
 
     Medians of a worker's steps, then the mean of the workers: what a slow moment of the machine does not move. Means of

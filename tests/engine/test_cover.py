@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, with_few
 from products import pairwise
+from torch import nn
 
 from isthmus.comm import Hub
 from isthmus.engine import train
 from isthmus.errors import InputError
 from isthmus.local import covers
+from isthmus.local.rows import scatter_rows
+from isthmus.nn import GCNConv, SAGEConv
 from isthmus.partition import partition
 from isthmus.recipes import find
 
@@ -54,6 +58,45 @@ def test_stored_covers_and_several_parts_on_a_worker(tmp_path):
     watch = {"watch": lambda line: losses.append(line["loss"])}
     Hub(2).run(lambda transport: train(book, asked, transport, **(watch if transport.rank == 0 else {})))
     torch.testing.assert_close(torch.tensor(losses, dtype=torch.float64), alone[0], rtol=0, atol=1e-10)
+
+
+def weighted(graph):
+    return replace(graph, edge_attr=np.random.default_rng(1).random(graph.num_edges) + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "dropout", "directed", "few"),
+    [("gcn", 2, 0.5, True, True), ("sage", 3, 0.0, False, True), ("gcn", 4, 0.0, False, False)],
+)
+def test_edge_weights_are_lent_with_their_edges(tmp_path, model, workers, dropout, directed, few):
+    graph = weighted(community_graph(120, degree=4.0, directed=directed))
+    graph, asked = with_few(graph) if few else graph, config(model, dropout)
+    alone, book = run(cut(graph, 1, "random", tmp_path), asked), cut(graph, workers, "random", tmp_path)
+    covered = run(book, replace(asked, cut="cover"))
+    assert_equal_runs(alone, covered)
+    assert rows(covered) < rows(run(book, replace(asked, cut="edge", steps=1)))
+
+
+class Normed(nn.Module):
+    """Convolutions with norms over all nodes between them; the last computes only the rows that are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([SAGEConv(10, 8), GCNConv(8, 8), SAGEConv(8, 4)])
+        self.norms = nn.ModuleList([nn.BatchNorm1d(8), nn.BatchNorm1d(8)])
+
+    def forward(self, graph, x):
+        for conv, norm in zip(self.convs, self.norms, strict=False):
+            x = graph.dropout(norm(conv(graph, x)), 0.5, relu=True)
+        return scatter_rows(self.convs[-1](graph, x, graph.read), graph.read, graph.num_rows)
+
+
+def test_norms_and_edge_weights_together(tmp_path):
+    torch.manual_seed(0)
+    graph, model = with_few(weighted(community_graph(120, directed=True))), Normed().double()
+    asked = config(optimizer="sgd", lr=0.1)  # a norm cancels biases before it: adam would scale their rounding up
+    alone = run(cut(graph, 1, "random", tmp_path), asked, model=model)
+    assert_equal_runs(alone, run(cut(graph, 3, "random", tmp_path), replace(asked, cut="cover"), model=model))
 
 
 def test_attention_takes_the_halo(tmp_path):

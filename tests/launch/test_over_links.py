@@ -41,6 +41,25 @@ def test_bytes_on_the_wire_are_those_that_were_counted(tmp_path):
     assert summary["best_val"] == pytest.approx(alone["best_val"])
 
 
+@needs_testbed
+def test_on_two_hosts_of_two_workers_a_row_crosses_once(tmp_path):
+    """Hosts are those of the testbed: workers 0 and 2 share one, 1 and 3 the other. 1: as if there were none."""
+    book, model = cut(community_graph(nodes=600, degree=20.0), 4, "random", tmp_path), ModelConfig("gcn", 3, 32)
+
+    def crossed_bytes(**asked):
+        config = TrainConfig(model=model, steps=4, eval_every=4, cut="edge", **asked)
+        job = Job("train", str(book.folder), config, str(tmp_path / f"run-{asked}"), quiet=True, timeout=120)
+        with Bed(2, "2gbit") as bed:
+            return local.start(job, 4, bed)
+
+    once, straight = crossed_bytes(hosts=2), crossed_bytes(hosts=1)
+    assert once["best_val"] == straight["best_val"]
+    assert once["between_hosts"]["hosts"] == 2
+    for each in (once, straight):
+        assert abs(each["link"]["payload_bytes"] - each["link"]["counted_bytes"]) < FIXED
+    assert once["link"]["counted_bytes"] < 0.8 * straight["link"]["counted_bytes"]
+
+
 def test_only_bytes_between_hosts_are_counted():
     """Workers 0 and 2 share a host, 1 and 3 the other."""
     sent = [{"1": 10, "2": 1000, "3": 100}, {"3": 1000}, {"0": 1000}, {"0": 7}]

@@ -38,6 +38,8 @@ def test_a_host_receives_a_row_once_and_adds_its_partial_sums(tmp_path):
     assert book.parts[0].inner + book.parts[1].inner + book.parts[2].inner + book.parts[3].inner == 12
     assert sum(sent["outer_messages"]) == 4  # two mirrors of the hub on the other host, a row each way
     assert sent["outer_rows"] == 2
+    by_leg = [[sum(rows) for rows in of_leg.values()] for of_leg in sent["by_leg"].values()]
+    assert by_leg == [[2, 1], [2, 1]]  # to the other mirror of each host, and once to the other host
 
 
 def test_a_path_over_two_hosts(tmp_path):
@@ -48,6 +50,10 @@ def test_a_path_over_two_hosts(tmp_path):
         "inner_messages": [1, 1, 1, 1],
         "outer_messages": [0, 1, 1, 0],
         "outer_rows": 2,
+        "by_leg": {
+            "scatter": {"inner": [2, 2], "outer": [1, 1]},
+            "gather": {"inner": [0, 0], "outer": [0, 0]},
+        },
     }
     with pytest.raises(InputError, match="4 parts cannot be on 5 hosts: give --hosts from 1 to 4"):
         messages(book, 5)

@@ -101,6 +101,8 @@ class TrainOptions(TypedDict, total=False):
     """bf16: read and send rows in bf16."""
     cut: str | None
     """Where edges live: edge, cover or vertex; default: the recipe's."""
+    hosts: int | None
+    """Hosts that the workers are on, in equal blocks; default: found out."""
     undirected: bool
     """Add the missing direction of every edge."""
     directed: bool
@@ -181,6 +183,8 @@ class WorkerOptions(TypedDict, total=False):
     """float32 or float64."""
     rows_dtype: str | None
     """bf16: read and send rows in bf16."""
+    hosts: int | None
+    """Hosts that the workers are on, in equal blocks; default: found out."""
     undirected: bool
     """Add the missing direction of every edge."""
     directed: bool

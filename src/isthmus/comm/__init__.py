@@ -15,6 +15,7 @@ from isthmus.comm.channel import (
     Gap,
     Keep,
     Merge,
+    Relayed,
     Replace,
     Ring,
     Smooth,
@@ -26,6 +27,7 @@ from isthmus.comm.ledger import PROBE, Ledger, Where
 from isthmus.comm.legs import BACKWARD, FORWARD, GATHER, SCATTER, ChannelId
 from isthmus.comm.links import Ends, Links, Push
 from isthmus.comm.process import Processes
+from isthmus.comm.relays import RelaysOf
 from isthmus.comm.transport import Hub, InProcess, Pending, Transport
 
 __all__ = [
@@ -56,6 +58,8 @@ __all__ = [
     "Pending",
     "Processes",
     "Push",
+    "Relayed",
+    "RelaysOf",
     "Replace",
     "Ring",
     "Smooth",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -50,6 +51,11 @@ class Ledger:
         self.rows_used += rows
         self.age_sum += age_sum
         self.age_max = max(self.age_max, age_max)
+
+    def between(self, rank: int, hosts: Sequence[int]) -> tuple[int, int]:
+        """Return the rows and bytes that worker ``rank`` sent to other hosts, given the host of every worker."""
+        outer = [link for link in self.bytes if hosts[link[2]] != hosts[rank]]
+        return sum(self.rows[link] for link in outer), sum(self.bytes[link] for link in outer)
 
     @property
     def hidden(self) -> float | None:

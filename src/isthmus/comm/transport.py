@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from isthmus.comm.backend import DeviceOf, choose_backend, in_words, nccl_is_here
+from isthmus.comm.hosts import host_name, in_blocks, numbered
 from isthmus.comm.ledger import Ledger, Where
 from isthmus.comm.pending import Pending
 from isthmus.comm.staging import Staging
@@ -40,6 +41,8 @@ class Transport(ABC):
         self.sent: Counter[int] = Counter()  # bytes by peer, over the whole run
         self.transfers = 0  # the number of transfers so far, which numbers them alike on all workers
         self.held: list[_Held] = []
+        self.hosts = [0] * size  # of every worker
+        self.hosts_given = False  # by the user, not found out
         self.device = HOST
         self.staging: Staging | None = None
         self.way = ""  # how rows of devices travel, in words
@@ -48,12 +51,21 @@ class Transport(ABC):
     def use(self, device: torch.device) -> None:
         """Let this worker compute on a device, and choose with the others how its rows travel; all call it at once."""
         mine = DeviceOf(platform.node(), str(device), nccl_is_here())
-        everyone = [DeviceOf(*json.loads(words)) for words in self.gather_words(json.dumps(mine), _DEVICES)]
+        words = json.dumps([host_name(), *mine])
+        told = [json.loads(words) for words in self.gather_words(words, _DEVICES)]
+        everyone = [DeviceOf(*about) for _, *about in told]
+        self.hosts = numbered([host for host, *_ in told])
         backend = choose_backend(everyone)
         self.device, self.way = device, in_words(backend, everyone)
         self.staging = (
             None if is_host(device) or self._connect_devices(backend) else Staging(device, self.rank, self.timeout)
         )
+
+    def on_hosts(self, count: int) -> None:
+        """Let workers be on so many hosts, in equal blocks unless other ones of that number were found out."""
+        if count != len(set(self.hosts)):
+            self.hosts = in_blocks(self.size, count)
+        self.hosts_given = True
 
     def _connect_devices(self, backend: str) -> bool:
         """Connect the devices of all workers directly; return False if only their hosts are connected."""
@@ -218,8 +230,9 @@ class _Held(Pending):
 class Hub:
     """The meeting place of workers that are threads of one process. `Hub(1).transport(0)` is a single worker."""
 
-    def __init__(self, size: int, timeout: float = 60.0):
-        self.size, self.timeout = size, timeout
+    def __init__(self, size: int, timeout: float = 60.0, hosts: int = 1):
+        """``hosts``: pretend that workers are on so many hosts, in equal blocks."""
+        self.size, self.timeout, self.hosts = size, timeout, in_blocks(size, hosts)
         self.boxes: dict[tuple[int, int], queue.SimpleQueue] = {
             (a, b): queue.SimpleQueue() for a in range(size) for b in range(size)
         }
@@ -270,6 +283,7 @@ class InProcess(Transport):
     def __init__(self, hub: Hub, rank: int):
         super().__init__(rank, hub.size, hub.timeout)
         self.hub, self.made = hub, 0  # siblings
+        self.hosts, self.hosts_given = hub.hosts, True
         self.early: dict[tuple[int, int], Tensor] = {}  # by (peer, transfer): arrived before it was asked for
 
     def sibling(self) -> InProcess:

@@ -133,6 +133,11 @@ class TrainConfig:
         None, "Where edges live: {choices}; default: the recipe's.", "Cutting", "train", choices=CUTS
     )
     """None: cover where the recipe's rows are fresh, else as the parts were written."""
+    hosts: int | None = option(
+        None, "Hosts that the workers are on, in equal blocks; default: found out.", "Cutting", "train Worker", least=1
+    )
+    """Between two hosts a row crosses once, and sums of one host's workers are added before they leave it; where hosts
+    are found out, if that spares at least 1,000 rows a host and exchange. 1: every worker sends to every other."""
     checkpoint_every: int = option(0, "Steps between checkpoints; 0: at evaluations.", "Run", "train", least=0)
     batch_size: int | None = option(
         None, "Seed nodes of a step, over all workers; default 1000.", "Mini-batches", _BATCHES, least=1

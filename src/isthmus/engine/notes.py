@@ -19,9 +19,8 @@ def about_edges(book: Book, graph: LocalGraph, model: str) -> str | None:
     if not book.has_edge_attr or (graph.edge_attr_read and not whole.weights_read):
         return None
     if whole.weights_read:
-        halo = "; all halo rows cross, since covers are of edges without weights" if graph.runtime.policy.covers else ""
         return (
-            f"{book.name} has edge weights: sums, means and degrees of {model} are weighted{halo} "
+            f"{book.name} has edge weights: sums, means and degrees of {model} are weighted "
             "(--edge-weights none: every edge counts the same)"
         )
     return (

@@ -173,7 +173,7 @@ def predict(
     net.to(transport.device)
     last = _last_conv(net, asked) if "embedding" in what else None
     dense = not isinstance(net, Model)
-    config = replace(trained.config, loss=None, metric=None)  # a run folder may name code that nobody asked for
+    config = replace(trained.config, loss=None, metric=None, hosts=None)  # a run may name code that nobody asked for
     view = Views.of(book, config, _by_halo(policy or Policy()), transport, dense).scored[-1]  # the view of all nodes
     own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
     turns: Iterator[Tensor]

@@ -97,6 +97,8 @@ class Views:
     def of(book: Book, config: TrainConfig, policy: Policy, transport: Transport, dense: bool = False) -> Views:
         """Build the views of this worker; ``dense``: feature rows as a plain tensor, even if they are stored sparse."""
         policy = policy.with_cut(config.cut, book.cut)
+        if config.hosts is not None:
+            transport.on_hosts(config.hosts)
         part = own_part(book, transport.rank, transport.size)
         check_room(part, DTYPES[config.dtype], transport, config.features_on == "host")
         graph = LocalGraph.from_part(

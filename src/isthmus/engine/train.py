@@ -141,8 +141,8 @@ class _TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that must not change when a run is resumed; steps may, to extend a run, and so may the cut."""
-        may_change = ("steps", "epochs", "patience", "cut", "features_on", "compile")
+        """The options that must not change when a run is resumed; steps may, to extend a run, and cut and hosts."""
+        may_change = ("steps", "epochs", "patience", "cut", "hosts", "features_on", "compile")
         asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
         for name in ADDED:  # runs of earlier versions go on
             if asked[name] == getattr(TrainConfig, name):
@@ -315,9 +315,10 @@ class _TrainingRun:
             total.age_max,
             total.wait_seconds,
             total.under_way_seconds,
+            *total.between(self.transport.rank, self.transport.hosts),
         ]
         table = over_workers(mine, self.transport)
-        *sent, rows, halo, hits, misses, memory, age, used, _, wait, under_way = table.sum(0).tolist()
+        *sent, rows, halo, hits, misses, memory, age, used, _, wait, under_way, far_rows, far = table.sum(0).tolist()
         return {
             "recipe": self.config.recipe,
             "options": self.config.options,
@@ -333,8 +334,13 @@ class _TrainingRun:
             **self.clock.summary(),
             "bytes_per_step": {kind: round(size / steps) for kind, size in zip(KINDS, sent, strict=True)},
             "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": round(hits / steps)},
+            "between_hosts": {
+                "hosts": len(set(self.transport.hosts)),
+                "rows_per_step": round(far_rows / steps),
+                "bytes_per_step": round(far / steps),
+            },
             "hit_rate": hits / (hits + misses) if hits + misses else None,
-            "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -3].max()))},
+            "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -5].max()))},
             "hidden": 1 - min(1.0, wait / under_way) if under_way else None,
             "memory_peak_bytes": round(memory),
             "run": None if self.out is None else str(self.out),

@@ -59,6 +59,8 @@ class Display:
         self.silent = quiet or transport.rank != 0
         self.console = console or Teller(stderr=True)
         self.title = f"{book.name}: {config.recipe}, {config.model.model}, {transport.size} worker(s)"
+        hosts = config.hosts or len(set(transport.hosts))
+        self.title += f" on {hosts} hosts" if hosts > 1 else ""
         self.title += f", {transport.way}" if transport.way else ""
         self.live: Live | None = None
         self.scores: dict[str, float] = {}

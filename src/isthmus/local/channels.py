@@ -7,7 +7,20 @@ from typing import Any
 
 from torch import Tensor
 
-from isthmus.comm import FORWARD, PROBE, SCATTER, Buffers, Channel, ChannelId, Links, Ring, Stages, Transport
+from isthmus.comm import (
+    FORWARD,
+    PROBE,
+    SCATTER,
+    Buffers,
+    Channel,
+    ChannelId,
+    Links,
+    Relayed,
+    RelaysOf,
+    Ring,
+    Stages,
+    Transport,
+)
 from isthmus.comm.channel.select import Changed, Threshold
 from isthmus.comm.channel.state import restore, state_of
 from isthmus.local.policy import Policy
@@ -24,6 +37,8 @@ class Channels:
         self.transport, self.policy, self.whole, self.seed = transport, policy, whole, seed
         self.buffers = Buffers(whole.device)
         self.made: dict[tuple[ChannelId, str], Channel] = {}
+        relays = policy.relays and len(set(transport.hosts)) > 1
+        self.relays_of = RelaysOf(transport) if relays else None
         self.needed_links = whole.links  # all rows that can cross at a site which computes only needed rows
         self.told: dict[str, float] = {}  # the figures of the last step, summed over the workers
         self.begin(0, False)
@@ -33,12 +48,15 @@ class Channels:
         self.step, self.probing = step, probe
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
-    def channel(self, channel: ChannelId, exact: bool, needed: bool = False) -> Channel:
-        """Return a channel; ``needed``: of a site that computes only the rows that the loss needs."""
+    def channel(self, channel: ChannelId, exact: bool, needed: bool = False, relayed: bool = True) -> Channel:
+        """Return a channel; ``needed``: of a site that computes only the rows that the loss needs.
+
+        ``relayed``: a row may cross between hosts once, and rows of one host may be added there.
+        """
         if exact:
-            return self._channel(channel, EXACT, Stages())
+            return self._channel(channel, EXACT, Stages(), relayed)
         stages = self.policy.stages(channel.pass_, channel.leg)
-        return self._channel(channel, NEEDED if needed else POLICY, stages)
+        return self._channel(channel, NEEDED if needed else POLICY, stages, relayed)
 
     def feature_channel(self, site: int) -> Channel:
         """Return the channel of rows that never change: coded and delayed like others, but kept at neither end."""
@@ -46,17 +64,22 @@ class Channels:
         stages = Stages(encode=asked.encode, delay=asked.delay, warm=asked.warm)
         return self._channel(ChannelId(site, FORWARD, SCATTER), FEATURES, stages)
 
-    def _channel(self, channel: ChannelId, use: str, stages: Stages) -> Channel:
+    def _channel(self, channel: ChannelId, use: str, stages: Stages, relayed: bool = False) -> Channel:
         key = (channel, use)
         if key not in self.made:
             whole = self.needed_links if use == NEEDED else self.whole.links
             about = (self.transport, stages, whole, channel, self.seed, self.buffers)
-            self.made[key] = Ring(*about, self.whole.num_inner) if stages.ring else Channel(*about)
+            if stages.ring:
+                self.made[key] = Ring(*about, self.whole.num_inner)
+            elif relayed and self.relays_of is not None:
+                self.made[key] = Relayed(*about, self.relays_of)
+            else:
+                self.made[key] = Channel(*about)
         return self.made[key]
 
     def measure(self, channel: Channel, rows: Tensor, shard: Shard, held: Tensor | None) -> None:
         """Compare what is held with what an exact exchange of `rows` gives, if this is a step of probing."""
-        if not self.probing or held is None or channel.reader.layout is not shard.links:
+        if not self.probing or held is None or not channel.reads(shard.links):
             return
         fresh_way = self.channel(channel.id, exact=True)
         if fresh_way is channel:  # its rows are fresh, and another post would give their memory away
@@ -113,8 +136,8 @@ class Channels:
             feature = use == FEATURES
             channel = self.feature_channel(channel_id.site) if feature else self.channel(channel_id, False, needed)
 
-            def links_of(step: int, needed: bool = needed) -> Links:
-                return links_at(step, needed)
+            def links_of(step: int, needed: bool = needed, channel: Channel = channel) -> Links:
+                return channel.carried(links_at(step, needed))
 
             restore(channel, part, links_of)
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from isthmus.comm import Transport, Where
-from isthmus.kernels import Csr
 from isthmus.local.needed import Needed
 from isthmus.partition.cover import halo_cover, lends
-from isthmus.shard import Cover, Covered, Shard, make_cover
+from isthmus.shard import Cover, Covered, Pattern, Shard, make_cover
 
 _MADE = 4  # shards kept: to all rows, to those that the loss reads, to those that these are computed from
 
@@ -41,20 +40,24 @@ class Covers:
             return Covered(self.whole, self._whole())
         edges = self.needed.towards(only, self.whole, with_self, all_halo=True)
         if self.needed.is_needed(only):
-            return Covered(edges, self._cover(edges.halo, self.whole.degree[only], None))
+            return Covered(edges, self._cover(edges, self._degree[only], None))
         return Covered(edges, self._whole().towards(only))
 
     def _whole(self) -> Cover:
         # No cached_property: its lock would keep workers that are threads from doing this together.
         if self._of_whole is None:
-            self._of_whole = self._cover(self.whole.halo, self.whole.degree, self.whole.stored_cover)
+            self._of_whole = self._cover(self.whole, self._degree, self.whole.stored_cover)
         return self._of_whole
 
-    def _cover(self, halo: Csr, degree: Tensor, covered: Tensor | None) -> Cover:
+    @property
+    def _degree(self) -> Tensor:
+        return self.whole.degree if self.whole.weighted_degrees is None else self.whole.weighted_degrees[0]
+
+    def _cover(self, edges: Shard, degree: Tensor, covered: Tensor | None) -> Cover:
         if self._lends is None:
-            edges = torch.tensor([self.whole.num_edges], device=self.whole.device)
+            load = torch.tensor([self.whole.num_edges], device=self.whole.device)
             where = Where("cover", "setup", 0, "ids")
-            self._lends = lends(torch.cat(self.transport.all_gather(edges, where)), self.transport.rank)
+            self._lends = lends(torch.cat(self.transport.all_gather(load, where)), self.transport.rank)
         if covered is None:
-            covered = halo_cover(halo, self.whole.links.mirrors.ptr, self._lends)
-        return make_cover(self.whole, halo, degree, covered, self.transport)
+            covered = halo_cover(edges.halo, self.whole.links.mirrors.ptr, self._lends)
+        return make_cover(self.whole, Pattern(edges.halo, edges.halo_weight), degree, covered, self.transport)

@@ -109,7 +109,7 @@ class Crossing:
     def _post_sums(self, shard: Covered, rows: Tensor, kind: str) -> None:
         """Make the sums over edges that others lent, and send them."""
         channel = self.channel(FORWARD, other=True)
-        sums = channel.outbox(shard.sums.edges.num_rows, rows.shape[1], rows.dtype)
+        sums = channel.outbox(shard.sums.edges.csr.num_rows, rows.shape[1], rows.dtype)
         shard.sum_for_others(self.run.as_rows(rows), self.norm, sums)
         channel.post(self.run.step, sums, shard.sums.links, kind)
         self._posted(channel)
@@ -137,9 +137,10 @@ class Crossing:
             halo = run.as_rows(self.mask.drop(halo.to(out.dtype), self.shard.halo_nodes, run.step))
         self.shard.aggregate_halo(halo, self.norm, out)
         if self.covered is not None:
-            sums = self.taken(self.channel(FORWARD, other=True))
+            channel = self.channel(FORWARD, other=True)
+            sums = self.taken(channel)
             assert sums is not None, "sums are not delayed"
-            self.covered.sums.add(sums, out)
+            self.covered.sums.add(sums, channel.carried(self.covered.sums.links), out)
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
         """Return what was made. The step ties the loss to every site: a loss that does not read one still sends."""

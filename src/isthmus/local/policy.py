@@ -121,6 +121,14 @@ class Policy:
         return self.savings.cover and self.sampler is None and self.cache is None and plain and not odd
 
     @property
+    def relays(self) -> bool:
+        """Whether rows cross between hosts once: the links of all steps are the same, and no choice or clipping is
+        about all that a worker sends."""
+        drawn = self.sampler is not None or self.batches is not None or self.cache is not None
+        odd = self.weighs_all_rows or any(stages.clip or stages.ring for stages in self.every_stages)
+        return self.savings.relay and not drawn and not odd
+
+    @property
     def stateless(self) -> bool:
         """Whether nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0

@@ -38,20 +38,21 @@ def attend(run: Runtime, scores: Scores, x: Tensor, site: int) -> Tensor:
     assert isinstance(whole, VertexShard), "other cuts have no replicas"
     if any(not stages.plain or stages.mixes_steps for stages in run.policy.every_stages) and run.training:
         raise InputError("attention needs rows that are fresh and sent as they are: take gcn, sage or another recipe")
-    replication = Replication(run, whole.replicas(True, None), site, not run.training)
+    replication = Replication(run, whole.replicas(True, None), site, not run.training, attends=True)
     return replication.tied(*_Attend.apply(replication, scores.target, scores.source, x, scores.slope))
 
 
 class Replication:
     """One site of a pass: the rows of all replicas of a node become their sum."""
 
-    def __init__(self, run: Runtime, shard: Replicas, site: int, exact: bool):
-        self.run, self.shard, self.site, self.exact = run, shard, site, exact
+    def __init__(self, run: Runtime, shard: Replicas, site: int, exact: bool, attends: bool = False):
+        """``attends``: what mirrors send forward is merged by their masters, one by one, not summed."""
+        self.run, self.shard, self.site, self.exact, self.attends = run, shard, site, exact, attends
         self._gone_back = False
 
     def channel(self, pass_: str, leg: str) -> Channel:
-        needed = self.shard.needed is not None
-        return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, needed)
+        needed, merged = self.shard.needed is not None, self.attends and (pass_, leg) == (FORWARD, GATHER)
+        return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, needed, relayed=not merged)
 
     def post_sums(self, pass_: str, rows: Tensor, kind: str) -> None:
         """Send rows of mirrors, which follow those of masters in ``rows`` [m + k, F], to the masters."""
@@ -82,9 +83,7 @@ class Replication:
         totals = channel.take(self.run.step)
         if totals is not None:
             rows[m:] = totals
-        if channel.sender.remembers:  # all replicas use what the mirrors hold
-            for q, at in enumerate(self.shard.links.send_rows):
-                rows[at.long()] = channel.sender.held_by(q).to(rows.dtype)
+        channel.held(rows, self.shard.links)  # all replicas use what the mirrors hold
 
     def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """Return the gradients of the total of every replica, [m + k, F], from those that this worker has made."""

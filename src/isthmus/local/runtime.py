@@ -62,7 +62,7 @@ class Runtime:
 
     @property
     def _covers(self) -> bool:
-        return self.policy.covers and self.transport.size > 1 and not (self.whole.replicated or self.whole.weighted)
+        return self.policy.covers and self.transport.size > 1 and not self.whole.replicated
 
     @property
     def masks_late(self) -> bool:

@@ -21,3 +21,6 @@ class Savings:
     cover: bool = True
     """Where rows are fresh, an edge between two workers is summed at whichever end keeps the number of rows that cross
     smallest: a minimum vertex cover of the cut edges."""
+    relay: bool = True
+    """Between two hosts a row crosses once: one of its readers passes it on there, and sums of one host's workers are
+    added before they leave it."""

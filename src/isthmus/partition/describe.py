@@ -69,16 +69,23 @@ def _legs(book: Book) -> str:
 
 
 def _messages(sent: Messages) -> RenderableType:
-    """Return a table of the rows that parts send within their host and to others."""
+    """Return tables of the rows within hosts and between them: part to part, and as they are sent, by leg."""
+    from rich.console import Group
     from rich.table import Table
 
     hosts, parts = sent["hosts"], len(sent["inner_messages"])
-    table = Table(box=None, pad_edge=False, title=f"rows sent in one exchange, {hosts} host{'s' * (hosts != 1)}")
+    table = Table(box=None, pad_edge=False, title=f"rows from part to part, {hosts} host{'s' * (hosts != 1)}")
     for title in ("host", "part", "inner", "outer"):
         table.add_column(title, justify="right")
     rows = list(zip(sent["inner_messages"], sent["outer_messages"], strict=True))
     for k, (inner, outer) in enumerate(rows):
         table.add_row(str(k * hosts // parts), str(k), f"{inner:,}", f"{outer:,}")
-    table.caption = f"{sent['outer_rows']:,} rows between hosts if the parts of a host act together"
     table.add_row("", "most", *(f"{max(column):,}" for column in zip(*rows, strict=True)), style="bold")
-    return table
+    once = Table(box=None, pad_edge=False, title="rows as they are sent: to each other host once")
+    for title in ("host", *(f"{leg} {where}" for leg in sent["by_leg"] for where in ("inner", "outer"))):
+        once.add_column(title, justify="right")
+    columns = [of_leg[where] for of_leg in sent["by_leg"].values() for where in ("inner", "outer")]
+    for k, counts in enumerate(zip(*columns, strict=True)):
+        once.add_row(str(k), *(f"{count:,}" for count in counts))
+    once.caption = f"{sent['outer_rows']:,} rows between hosts in one exchange"
+    return Group(table, "", once)

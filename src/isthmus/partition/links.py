@@ -49,31 +49,41 @@ def mirrors_of(book: Book, k: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
 def messages(book: Book, hosts: int) -> Messages:
     """Return the rows that every part sends within its host and to others, parts being on hosts in equal blocks.
 
-    ``outer_rows`` is what crosses between hosts if the parts of a host act together: a row is sent to a host once, and
-    partial sums are added on their host first; of a node on h hosts h − 1 rows per leg.
+    ``outer_rows`` is what crosses between hosts in training: a row is sent to a host once, and partial sums are added
+    on their host first; of a node on h hosts h − 1 rows per leg. ``by_leg`` has these rows by leg and sending host, and
+    the rows that are passed on or added within each host.
     """
     if not 1 <= hosts <= book.num_parts:
         raise InputError(f"{book.num_parts} parts cannot be on {hosts} hosts: give --hosts from 1 to {book.num_parts}")
     host = np.arange(book.num_parts) * hosts // book.num_parts
     legs, same = legs_of(book).both, host[:, None] == host
+    relayed = _relayed(book, host)
     return {
         "hosts": hosts,
         "inner_messages": np.where(same, legs, 0).sum(axis=1).tolist(),
         "outer_messages": np.where(same, 0, legs).sum(axis=1).tolist(),
-        "outer_rows": _rows_between(book, host),
+        "outer_rows": sum(sum(of_host["outer"]) for of_host in relayed.values()),
+        "by_leg": relayed,
     }
 
 
-def _rows_between(book: Book, host: np.ndarray) -> int:
-    """Count the distinct (leg, node, other host) of the rows that cross between hosts."""
-    crossing: list[np.ndarray] = [np.empty((0, 3), np.int64)]
-    for k in range(book.num_parts):
-        for leg, of_leg in enumerate(mirrors_of(book, k)):
-            for q, rows in enumerate(of_leg):
-                if host[q] == host[k]:
-                    continue
+def _relayed(book: Book, host: np.ndarray) -> dict[str, dict[str, list[int]]]:
+    """Count by leg the rows that each host sends to others and within itself, where each crosses to a host once."""
+    hosts, found = int(host[-1]) + 1, {}
+    for leg, name in enumerate(("scatter", "gather")):
+        mirrors = [np.empty((0, 3), np.int64)]  # node, the host of its owner, the host of the mirror
+        for k in range(book.num_parts):
+            for q, rows in enumerate(mirrors_of(book, k)[leg]):
                 sums = leg == 1 and book.cut == "cover"  # made by q for nodes of k
-                owner, far = (k, host[q]) if sums else (q, host[k])
+                owner, mirror = (k, q) if sums else (q, k)
                 node = rows.astype(np.int64) + book.ranges[owner]
-                crossing.append(np.stack([np.full(len(rows), leg), node, np.full(len(rows), far)], axis=1))
-    return len(np.unique(np.concatenate(crossing), axis=0))
+                ends = np.broadcast_to([host[owner], host[mirror]], (len(rows), 2))
+                mirrors.append(np.column_stack([node, ends]))
+        pairs, count = np.unique(np.concatenate(mirrors), axis=0, return_counts=True)
+        home, there = pairs[:, 1], pairs[:, 2]
+        far, sender = home != there, home if leg == 0 else there
+        found[name] = {
+            "inner": np.bincount(there, count - far, minlength=hosts).astype(int).tolist(),
+            "outer": np.bincount(sender[far], minlength=hosts).tolist(),
+        }
+    return found

@@ -42,6 +42,7 @@ class Messages(TypedDict):
     inner_messages: list[int]
     outer_messages: list[int]
     outer_rows: int
+    by_leg: dict[str, dict[str, list[int]]]
 
 
 @dataclass(frozen=True)

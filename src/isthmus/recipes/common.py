@@ -52,7 +52,7 @@ SAMPLED = {
     "rate": Option(1.0, "share of the halo rows (boundary samplers) or neighbours (others) that is kept"),
     "refresh": Option(20, "steps between refreshes of probabilities that depend on the norms of rows"),
 }
-NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False, cover=False)
+NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False, cover=False, relay=False)
 
 
 def savings(settings: Settings) -> Savings:

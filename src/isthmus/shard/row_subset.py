@@ -39,8 +39,8 @@ class RowSubset(Shard):
         if like:
             inner = Pattern(like.inner)
         else:
-            inner = _looped(thinned or _taken(edges.inner, edges.inner_weight, rows), rows if with_self else None)
-        halo = _taken(edges.halo, edges.halo_weight, rows)
+            inner = _looped(thinned or taken(edges.inner, edges.inner_weight, rows), rows if with_self else None)
+        halo = taken(edges.halo, edges.halo_weight, rows)
         self.rows, self._of, self._about = rows, edges, (with_self, needed, thinned)
         self._kept = None if needed is None else needed.halo_of(edges)
         super().__init__(
@@ -79,7 +79,7 @@ def _renumbered(csr: Csr, kept: Tensor) -> Csr:
     return Csr(csr.indptr, number[csr.indices.long()], int(kept.sum()))
 
 
-def _taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
+def taken(csr: Csr, weight: Tensor | None, rows: Tensor) -> Pattern:
     """Return some rows of a pattern."""
     if weight is None:
         return Pattern(kernels.select_rows(csr, rows.to(torch.int32)))

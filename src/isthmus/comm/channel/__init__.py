@@ -4,6 +4,7 @@ from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.codec import AsIs, Codec, codec
 from isthmus.comm.channel.merge import Add, Keep, Merge, Replace, Smooth
+from isthmus.comm.channel.relayed import Relayed
 from isthmus.comm.channel.ring import Ring
 from isthmus.comm.channel.select import Active, All, Changed, Every, Gap
 from isthmus.comm.channel.stages import Clip, Stages
@@ -22,6 +23,7 @@ __all__ = [
     "Gap",
     "Keep",
     "Merge",
+    "Relayed",
     "Replace",
     "Ring",
     "Smooth",

@@ -107,6 +107,20 @@ class Channel:
             if len(boundary):
                 kernels.scatter_add_rows(out, boundary, rows.to(out.dtype))
 
+    def carried(self, links: Links) -> Links:
+        """Return the links over which rows of these links travel."""
+        return links
+
+    def reads(self, links: Links) -> bool:
+        """Return whether the rows that were taken last are those of these links."""
+        return self.reader.layout is links
+
+    def held(self, rows: Tensor, links: Links) -> None:
+        """Overwrite my rows [n, F] that others mirror by what the readers hold, where that is remembered."""
+        if self.sender.remembers:
+            for q, at in enumerate(self.carried(links).send_rows):
+                rows[at.long()] = self.sender.held_by(q).to(rows.dtype)
+
     def drain(self) -> None:
         """Wait for everything under way; rows that are not yet due stay for their step."""
         for message in self.queue:
@@ -136,12 +150,17 @@ class Channel:
         """Return the message that will arrive, with memory for it."""
         counts = arriving_counts(links.arriving(self.id.leg), picks)
         width, dtype = self.stages.encode.form(rows.shape[1], rows.dtype)
-        block = self.buffers.take((sum(counts), width), dtype) if self.stages.plain else None
-        if block is not None:
+        block = None
+        if self.stages.plain:
+            block = self.buffers.take((sum(counts) + self._room_after(links), width), dtype)
             parts = Ends(counts).split(block)
         else:
             parts = [self.buffers.take((count, width), dtype) for count in counts]
         return Message(step, due, links, picks, rows.shape[1], rows.dtype, parts, block)
+
+    def _room_after(self, links: Links) -> int:
+        """Return for how many more rows there is memory after those that arrive over these links."""
+        return 0
 
     def _finish(self, message: Message) -> None:
         if message.pending is not None:

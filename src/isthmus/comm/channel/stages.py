@@ -79,6 +79,11 @@ class Stages:
         return self.encode.as_is and not self.merge.keeps
 
     @property
+    def remembers(self) -> bool:
+        """Whether an end holds rows of all links, whichever of them a message carries."""
+        return self.feedback or self.merge.keeps or self.select.compares
+
+    @property
     def mixes_steps(self) -> bool:
         """Whether a reader may hold rows that were sent at another step than the current one."""
         return self.delay > 0 or self.merge.keeps
