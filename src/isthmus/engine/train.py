@@ -43,15 +43,8 @@ from isthmus.tasks.losses import check_loss
 from isthmus.tasks.metrics import check_metric, default_metric, is_better
 from isthmus.tasks.task import Task
 
-ADDED = (
-    "scheduler",
-    "clip",
-    "accumulate",
-    "ema",
-    "loss",
-    "edge_weights",
-    "init",
-)  # options that the first runs did not have
+# Options that the first runs did not have.
+ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights", "init")
 Watcher = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
