@@ -8,6 +8,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.kernels import Csr, SparseMatrix
+from isthmus.kernels.linear import linear
 
 ROUNDING = 2.0**-8  # of one value in bf16, relative
 
@@ -70,3 +71,22 @@ def test_a_processor_that_torch_knows_nothing_of_is_taken_to_be_slow(monkeypatch
     kernels.bf16_is_fast.cache_clear()
     assert kernels.bf16_is_fast()
     kernels.bf16_is_fast.cache_clear()
+
+
+@pytest.mark.parametrize("widths", [(7,), (7, 5)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_of_many_rows(widths, biased):
+    """From 4096 float32 rows on another library computes them: the same numbers, the same gradients."""
+    blocks = tuple(drawn(4099, width, seed=k).requires_grad_() for k, width in enumerate(widths))
+    weight = drawn(6, sum(widths), seed=9).requires_grad_()
+    bias = drawn(6, seed=10).requires_grad_() if biased else None
+    leaves = [*blocks, weight, *([bias] if bias is not None else [])]
+    got, by = linear(blocks, weight, bias, bf16=False), drawn(4099, 6, seed=11)
+    rows = torch.cat([block.detach().double() for block in blocks], dim=1).requires_grad_()
+    exact = weight.detach().double().requires_grad_()
+    want = rows @ exact.t() + (0 if bias is None else bias.detach().double())
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    got_of = torch.autograd.grad(got, leaves, by)
+    of_rows, of_weight = torch.autograd.grad(want, [rows, exact], by.double())
+    for one, want_of in zip(got_of, [*of_rows.split(widths, 1), of_weight, by.double().sum(0)], strict=False):
+        torch.testing.assert_close(one.double(), want_of, rtol=1e-5, atol=2e-4)

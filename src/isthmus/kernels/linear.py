@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from isthmus.device import is_host, multiplies_fast
 from isthmus.errors import InputError
-from isthmus.kernels import host_rows
+from isthmus.kernels import host_rows, onednn
 from isthmus.kernels.host_rows import HostRows
 from isthmus.kernels.sparse import SparseMatrix
 
@@ -61,6 +61,8 @@ def linear(
         return host_rows.product([block for block in blocks if isinstance(block, HostRows)], weight, bias, half)
     if half is not None:
         return half_product(here, weight, bias, half)
+    if onednn.suits(here, weight):
+        return onednn.product(here, weight, bias)
     first, *others = weight.split([block.shape[1] for block in here], dim=1)
     out = functional.linear(here[0], first, bias)
     for block, of_block in zip(here[1:], others, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -22,9 +23,9 @@ def whole_product(x: Tensor, halo: Tensor, shard: Shard, norm: Norm, as_rows: As
     return _Whole.apply(x, halo, shard, norm, as_rows)
 
 
-def both_products(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows) -> tuple[Tensor, Tensor]:
-    """Return the first n rows of X and P_inner X, both [n, F]; their gradients meet in one tensor."""
-    return _Both.apply(x, shard, norm, as_rows)
+def both_products(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows, dtype: torch.dtype) -> Tensor:
+    """Return the first n rows of X and P_inner X side by side, [n, 2F], in a dtype."""
+    return _Both.apply(x, shard, norm, as_rows, dtype)
 
 
 class _Inner(Function):
@@ -40,15 +41,20 @@ class _Inner(Function):
 
 class _Both(Function):
     @staticmethod
-    def forward(ctx, x, shard, norm, as_rows):
-        ctx.shard, ctx.norm, ctx.as_rows = shard, norm, as_rows
-        return x[: shard.num_inner], shard.aggregate_inner(as_rows(x), norm, x.dtype)
+    def forward(ctx, x, shard, norm, as_rows, dtype):
+        ctx.shard, ctx.norm, ctx.as_rows, ctx.dtype = shard, norm, as_rows, x.dtype
+        width = x.shape[1]
+        out = x.new_empty(shard.num_inner, 2 * width, dtype=dtype)
+        out[:, :width] = x[: shard.num_inner]
+        shard.aggregate_inner(as_rows(x), norm, out=out[:, width:])
+        return out
 
     @staticmethod
-    def backward(ctx, grad_own, grad):
-        out = ctx.shard.spread_inner(ctx.as_rows(grad), ctx.norm, grad.dtype)
-        out[: len(grad_own)] += grad_own
-        return out, None, None, None
+    def backward(ctx, grad):
+        own, neighbours = grad.chunk(2, dim=1)
+        out = ctx.shard.spread_inner(ctx.as_rows(neighbours), ctx.norm, ctx.dtype)
+        out[: len(own)] += own
+        return out, None, None, None, None
 
 
 class _Whole(Function):

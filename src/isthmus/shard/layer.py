@@ -93,9 +93,10 @@ class Layer(Shard):
         assert isinstance(found, LayerNorm), "layers make no other norms"
         return found
 
-    def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
-        out = super().aggregate_inner(x, norm, dtype)
-        return _add_own(out, x, norm)
+    def aggregate_inner(
+        self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        return _add_own(super().aggregate_inner(x, norm, dtype, out), x, norm)
 
     def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
         weights = Weights(norm.source, norm.target, self.inner_out_weight)
