@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from exactly import assert_equal_runs, config, run
-from graphs import community_graph, cut, with_few
+from graphs import community_graph, cut, sparse_rows, with_few
 from oracle.mini_batch_training import losses
 from torch import nn
 
@@ -222,3 +222,36 @@ def test_pygs_models_by_name(tmp_path):
 def test_a_loop_of_ones_own_takes_no_recipe_of_mini_batches(tmp_path):
     with pytest.raises(InputError, match="NeighborLoader"):
         isthmus.Worker(cut(community_graph(), 1, "random", tmp_path), recipe="distdgl")
+
+
+def whole_inputs(model, **changes):
+    """A run without dropout, in float32."""
+    return config(model, **{"batch_size": 13, "fanout": "4,3,2", "dtype": "float32", **changes})
+
+
+@pytest.mark.parametrize(("model", "batch"), [("sage", "apart"), ("sage", "together"), ("gat", "apart")])
+def test_bf16_rounds_where_rows_are_gathered_what_the_products_would_round(tmp_path, monkeypatch, model, batch):
+    """So half the bytes of features cross, and nothing else changes; evaluations stay in float32."""
+    book, shape = cut(community_graph(), 2, "random", tmp_path), whole_inputs(model, batch=batch)
+    full, halved = (run(book, shape, find("distdgl").policy({"precision": name})) for name in ("fp32", "bf16"))
+    far = float(((full[0] - halved[0]).abs() / full[0]).max())
+    assert 1e-5 < far < 0.05
+    monkeypatch.setattr("isthmus.engine.plane.Model", GCNConv)  # as if the model were not one of the library's own
+    later = run(book, shape, find("distdgl").policy({"precision": "bf16"}))
+    assert torch.equal(halved[0], later[0])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_bf16_rows_travel_in_half_the_bytes(tmp_path, sparse):
+    graph = community_graph()
+    graph = replace(graph, x=sparse_rows(graph.x)) if sparse else graph
+    book, shape = cut(graph, 2, "random", tmp_path), whole_inputs("sage")
+
+    def pulled(precision):
+        def work(transport):
+            train(book, shape, transport, policy=find("distdgl").policy({"precision": precision}))
+            return transport.sent
+
+        return sum(sum(sent.values()) for sent in Hub(2).run(work))
+
+    assert pulled("bf16") < 0.8 * pulled("fp32")

@@ -128,6 +128,22 @@ def test_gather_rows(dtype):
     assert torch.equal(kernels.gather_rows(x[:, 2:7], rows), x[rows.long(), 2:7])
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gather_rows_past_the_caches_and_rounded(threads):
+    x, rows = torch.randn(1000, 100), torch.randint(1000, (50_000,))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert torch.equal(kernels.gather_rows(x, rows), x[rows])  # 20 MB
+        for ids in (rows, rows.int()):
+            half = kernels.gather_rows(x, ids, torch.empty(len(rows), 100, dtype=torch.bfloat16))
+            assert torch.equal(half, x[rows].bfloat16())
+    finally:
+        torch.set_num_threads(before)
+    twin.gather_rows(x, rows, again := torch.empty_like(half))
+    assert torch.equal(again, half)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_scatter_add_rows(dtype):
     rows = torch.randperm(40)[:25].to(torch.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -55,7 +56,10 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
         structure=config.structure or STRUCTURES[0],
     )
-    return MiniBatches(book, config, asked, policy.batches, views.train)
+    own = isinstance(model, Model) and not config.model.input_dropout
+    # These models round input rows to bf16 first of all: so they are gathered, and so they travel.
+    dtype = torch.bfloat16 if own and views.train.graph.runtime.bf16 else None
+    return MiniBatches(book, config, asked, policy.batches, views.train, dtype)
 
 
 class FullGraph:
@@ -78,10 +82,19 @@ class MiniBatches:
     summed, so the update is that of one process. A worker without seed nodes takes part with no rows.
     """
 
-    def __init__(self, book: Book, config: TrainConfig, asked: BatchConfig, policy: BatchPolicy, view: View):
+    def __init__(
+        self,
+        book: Book,
+        config: TrainConfig,
+        asked: BatchConfig,
+        policy: BatchPolicy,
+        view: View,
+        dtype: torch.dtype | None = None,
+    ):
+        """``dtype``: of the batches' feature rows; None: as the nodes have them."""
         transport = view.graph.runtime.transport
         x, train = view.data.x, view.data.masks["train"].nonzero().flatten()
-        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train))
+        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train), dtype)
         maker = batch_maker(book, asked, policy, transport, data, config.seed)
 
         def make(step: int) -> Batch:

@@ -81,16 +81,17 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous."""
+    """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous, in x's dtype or rounded to bf16."""
     if out is None:
         out = x.new_empty(len(rows), x.shape[1])
     lib = _core_for(x)
-    if lib is None:
+    rounds = x.dtype == torch.float32 and out.dtype == torch.bfloat16
+    if lib is None or not (rounds or out.dtype == x.dtype):
         twin.gather_rows(x, rows, out)
         return out
-    x, size = _rows(x), x.element_size()
-    loop = lib.gather_rows_i64 if rows.dtype == torch.int64 else lib.gather_rows_i32
-    loop(
+    x, size = _rows(x), 1 if rounds else x.element_size()
+    name, ids = "gather_rounded" if rounds else "gather_rows", "i64" if rows.dtype == torch.int64 else "i32"
+    getattr(lib, f"{name}_{ids}")(
         *(_int(len(rows)), _ptr(rows), _ptr(x), _int(x.shape[1] * size), _int(x.stride(0) * size)),
         *(_ptr(out), torch.get_num_threads()),
     )

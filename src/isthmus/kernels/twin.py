@@ -42,7 +42,10 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
-    torch.index_select(x, 0, rows.long(), out=out)
+    if out.dtype == x.dtype:
+        torch.index_select(x, 0, rows.long(), out=out)
+    else:
+        out.copy_(x[rows.long()])
 
 
 def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> None:

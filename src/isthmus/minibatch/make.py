@@ -31,6 +31,8 @@ class NodeData:
     x: Tensor | SparseMatrix  # [n, F]
     y: Tensor  # [n] or [n, C]
     train: Tensor  # int64, rows
+    dtype: torch.dtype | None = None
+    """The dtype of a batch's feature rows; None: as in x."""
 
 
 def batch_maker(
@@ -61,7 +63,7 @@ def batch_maker(
         expander = AtOwners(sampler, structure, requests, about)
     else:
         expander = Together(sampler, structure, requests, Known.of(own, ranges))
-    rows = Rows(data.x, requests, policy.rows, draws)
+    rows = Rows(data.x, requests, policy.rows, draws, dtype=data.dtype)
     room = policy.cache.room(len(original))
     if room and transport.size > 1:
         worth = _worth(structure if here else Structure.of_book(book), order, asked, policy, requests)

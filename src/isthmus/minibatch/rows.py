@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import AsIs, Codec, Where
+from isthmus.comm import AsIs, Codec, Where, codec
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.cache import Cache
 from isthmus.minibatch.requests import Asked, Requests
@@ -24,6 +24,12 @@ class Rows:
     codec: Codec = field(default_factory=AsIs)
     seed: int = 0
     cache: Cache | None = None
+    dtype: torch.dtype | None = None
+    """bfloat16: rows are rounded to it where they are gathered, and so they travel; None: as they are."""
+
+    def __post_init__(self) -> None:
+        if self.dtype == torch.bfloat16 and self.codec.as_is:
+            self.codec = codec("bf16")
 
     @property
     def width(self) -> int:
@@ -71,22 +77,22 @@ class Rows:
             answers.append(message)
         block = self.requests.answer(answers, asked.mine.counts, where)
         if len(block):
-            arrived = block if self.codec.as_is else out.new_empty(len(block), self.width)
-            if not self.codec.as_is:
-                self.codec.decode(block, arrived)
+            arrived = block
+            if block.dtype != out.dtype:
+                self.codec.decode(block, arrived := out.new_empty(len(block), self.width))
             out[places[asked.mine.order]] = arrived
 
     def _encode(self, rows: Tensor, message: Tensor, key: int) -> None:
         if isinstance(self.own, SparseMatrix):
-            self.codec.encode(self._gather(rows), None, message, key, None)
+            self.codec.encode(self.own.take(rows.long()).dense(), None, message, key, None)
         else:
             self.codec.encode(self.own, rows, message, key, None)
 
     def _gather(self, rows: Tensor) -> Tensor:
         """Return some of my rows (int32 or int64), dense."""
         if isinstance(self.own, SparseMatrix):
-            return self.own.take(rows.long()).dense()
-        return kernels.gather_rows(self.own, rows)
+            return self.own.take(rows.long()).dense().to(self.dtype or self.own.dtype)
+        return kernels.gather_rows(self.own, rows, self._none(len(rows)))
 
     def _none(self, count: int) -> Tensor:
-        return torch.empty(count, self.width, dtype=self.own.dtype)
+        return torch.empty(count, self.width, dtype=self.dtype or self.own.dtype)

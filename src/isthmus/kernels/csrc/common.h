@@ -91,6 +91,13 @@ inline void for_row_chunks(const int64_t* indptr, int64_t rows, int threads, Bod
     body(chunk_begin(indptr, rows, k, chunks), chunk_begin(indptr, rows, k + 1, chunks));
 }
 
+// Calls body(first, last) for as many equal contiguous shares as there are threads.
+template <typename Body>
+inline void for_chunks(int64_t count, int threads, Body body) {
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+  for (int k = 0; k < threads; ++k) body(count * k / threads, count * (k + 1) / threads);
+}
+
 // Calls body(i) for every i, in equal contiguous shares.
 template <typename Body>
 inline void for_each(int64_t count, int threads, Body body) {

@@ -1,17 +1,57 @@
 // Moving rows between a matrix and a message, and transposing a CSR.
 #include "common.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace isthmus {
 namespace {
 
-constexpr int kAhead = 8;
+constexpr int kAhead = 16;                     // rows between prefetch and use
+constexpr int64_t kBeyondCaches = 16ll << 20;  // bytes of a result that no cache holds until it is read
+
+inline void prefetch_row(const char* row, int64_t bytes) {
+  for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(row + byte);
+}
+
+#ifdef __SSE2__
+// Writes past the caches: lines that are overwritten as a whole need not be read first. Both a multiple of 16 bytes.
+inline void stream_row(char* to, const char* from, int64_t bytes) {
+  for (int64_t byte = 0; byte < bytes; byte += 16)
+    _mm_stream_si128((__m128i*)(to + byte), _mm_loadu_si128((const __m128i*)(from + byte)));
+}
+inline bool streams(const char* to, int64_t count, int64_t bytes) {
+  return count * bytes >= kBeyondCaches && bytes % 16 == 0 && (uintptr_t)to % 16 == 0;
+}
+inline void finish_streams() { _mm_sfence(); }
+#else
+inline void stream_row(char* to, const char* from, int64_t bytes) { std::memcpy(to, from, bytes); }
+inline bool streams(const char*, int64_t, int64_t) { return false; }
+inline void finish_streams() {}
+#endif
 
 template <typename Id>
 void gather(int64_t count, const Id* rows, const char* from, int64_t bytes, int64_t from_stride, char* to, int threads) {
-  for_each(count, threads, [&](int64_t i) {
-    const char* ahead = from + rows[std::min(i + kAhead, count - 1)] * from_stride;
-    for (int64_t byte = 0; byte < bytes; byte += kCacheLine) __builtin_prefetch(ahead + byte);
-    std::memcpy(to + i * bytes, from + rows[i] * from_stride, bytes);
+  const bool past_caches = streams(to, count, bytes);
+  for_chunks(count, threads, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      prefetch_row(from + rows[std::min(i + kAhead, count - 1)] * from_stride, bytes);
+      const char* row = from + rows[i] * from_stride;
+      if (past_caches) stream_row(to + i * bytes, row, bytes);
+      else std::memcpy(to + i * bytes, row, bytes);
+    }
+    if (past_caches) finish_streams();
+  });
+}
+
+template <typename Id>
+void gather_rounded(int64_t count, const Id* rows, const float* from, int64_t width, int64_t from_stride, Bf16* to,
+                    int threads) {
+  for_each(count, threads, [=](int64_t i) {
+    prefetch_row((const char*)(from + rows[std::min(i + kAhead, count - 1)] * from_stride), width * sizeof(float));
+    const float* row = from + rows[i] * from_stride;
+    for (int64_t f = 0; f < width; ++f) narrow(row[f], to[i * width + f]);
   });
 }
 
@@ -36,6 +76,16 @@ void scatter_add(int64_t count, const int32_t* rows, const T* from, int64_t widt
 
 ISTHMUS_GATHER(i32, int32_t)
 ISTHMUS_GATHER(i64, int64_t)
+
+// The same from fp32 to bf16.
+#define ISTHMUS_GATHER_ROUNDED(SUFFIX, ID)                                                                           \
+  ISTHMUS_API void gather_rounded_##SUFFIX(int64_t count, const ID* rows, const float* from, int64_t width,          \
+                                           int64_t from_stride, isthmus::Bf16* to, int threads) {                    \
+    isthmus::gather_rounded(count, rows, from, width, from_stride, to, threads);                                     \
+  }
+
+ISTHMUS_GATHER_ROUNDED(i32, int32_t)
+ISTHMUS_GATHER_ROUNDED(i64, int64_t)
 
 // to[rows[i]] += from[i]; the rows are distinct.
 #define ISTHMUS_SCATTER_ADD(SUFFIX, T)                                                                              \
