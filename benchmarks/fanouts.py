@@ -64,8 +64,8 @@ def main() -> None:
                 found = scores(book, precision=asked.precision, seeds=asked.seeds, features=asked.features, **way)
                 exact = exact or mean(found)
                 each, seconds = ", ".join(f"{score:.2f}" for score in found), time.perf_counter() - begun
-                gap = f"{mean(found) - exact:+.2f}"
-                print(f"| {Path(source).stem} | {name} | {mean(found):.2f} | {gap} | {each} | {seconds:.0f} |", flush=True)
+                row = f"{Path(source).stem} | {name} | {mean(found):.2f} | {mean(found) - exact:+.2f}"
+                print(f"| {row} | {each} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Products of many float32 rows by oneDNN, which torch brings along but leaves to MKL.
 
-Where MKL is not at home, on AMD's processors, it takes half the time; elsewhere it is as fast. Sums are float32 in both.
+Where MKL is not at home, on AMD's processors, it takes half the time; elsewhere it is as fast. Both sum in float32.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous, in x's dtype or rounded to bf16."""
+    """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous, in the dtype of x or in bf16."""
     if out is None:
         out = x.new_empty(len(rows), x.shape[1])
     lib = _core_for(x)
