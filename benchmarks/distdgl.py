@@ -3,8 +3,8 @@
     python benchmarks/distdgl.py --dgl PYTHON [--graph synthetic:products@0.15] [--link 10gbit] [--turns 2]
 
 PYTHON has DGL 2.1.0 (docs/minibatch.md says how to install it). Both train a 3-layer SAGE of width 128 with fanout
-15,10,5 and 1000 seed nodes for each of two trainers, one thread each, over the same links, from METIS parts with balanced
-edges and training nodes; they take turns. DistDGL runs a server and a trainer on each machine. The seeds per second are
+15,10,5 and 1000 seed nodes for each of two trainers, one thread each, over the same links, on METIS parts with balanced
+edges and training nodes; they take turns. DistDGL runs a server and a trainer on each machine. Seeds per second are
 those of both trainers, of all epochs but the first, evaluation left out.
 """
 
