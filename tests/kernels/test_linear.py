@@ -81,7 +81,7 @@ def test_products_of_many_rows(widths, biased):
     weight = drawn(6, sum(widths), seed=9).requires_grad_()
     bias = drawn(6, seed=10).requires_grad_() if biased else None
     leaves = [*blocks, weight, *([bias] if bias is not None else [])]
-    got, by = linear(blocks, weight, bias, bf16=False), drawn(4099, 6, seed=11)
+    got, by = linear(blocks, weight, bias, half=None), drawn(4099, 6, seed=11)
     rows = torch.cat([block.detach().double() for block in blocks], dim=1).requires_grad_()
     exact = weight.detach().double().requires_grad_()
     want = rows @ exact.t() + (0 if bias is None else bias.detach().double())

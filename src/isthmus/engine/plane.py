@@ -58,7 +58,8 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     )
     own = isinstance(model, Model) and not config.model.input_dropout
     # These models round input rows to bf16 first of all: so they are gathered, and so they travel.
-    dtype = torch.bfloat16 if own and views.train.graph.runtime.bf16 else None
+    half = views.train.graph.runtime.half
+    dtype = half if own and half is torch.bfloat16 else None
     return MiniBatches(book, config, asked, policy.batches, views.train, dtype)
 
 
