@@ -71,9 +71,11 @@ derived: $(READY)  ## write what is derived from declarations: keywords for type
 bench-engine: $(READY)  ## a full-graph epoch against PyG (DEVICE=cuda: there; and DGL: make bench-engine DGL=/path/to/python)
 	$(BIN)/python benchmarks/engine.py $(if $(DEVICE),--device $(DEVICE)) $(if $(DGL),--dgl $(DGL)) $(ASK)
 
-bench-minibatch: $(READY)  ## mini-batches on one core against torch, PyG (and GraphBolt and DGL: make bench-minibatch DGL=/path/to/python)
+bench-minibatch: $(READY)  ## mini-batches against torch, PyG (and GraphBolt, DGL, DistDGL: make bench-minibatch DGL=/path/to/python), and over links (needs root)
 	$(BIN)/python benchmarks/minibatch.py $(if $(DGL),--dgl $(DGL))
 	$(BIN)/python benchmarks/minibatch.py --graph synthetic:products@1 --order given --repeats 3 $(if $(DGL),--dgl $(DGL))
+	$(BIN)/python benchmarks/distdgl.py $(if $(DGL),--dgl $(DGL))
+	PYTHONPATH=benchmarks $(BIN)/python benchmarks/minibatch_links.py
 
 bench-kernels: $(READY)  ## aggregation against torch, PyG (and DGL), and against the memory's speed
 	$(BIN)/python benchmarks/kernels.py $(if $(DGL),--dgl $(DGL))

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from isthmus import kernels
+from isthmus import NeighborLoader, kernels
 from isthmus.comm import Hub
 from isthmus.graph import load
 from isthmus.launch.memory import kept_blocks, use_huge_pages
@@ -86,23 +86,42 @@ class Ours:
 
 
 class Pyg(nn.Module):
-    """The same model by PyG's convolutions, each on its block."""
+    """The same model by PyG's convolutions: each on its block, or all on the subgraph that PyG's loader gives.
 
-    def __init__(self, widths: list[int]):
+    ``form``: "blocks", on the very batches of the others; "subgraph", as in PyG's examples: every layer computes all
+    nodes of the batch; "trimmed": each layer leaves out what the next ones do not read (`trim_to_layer`).
+    """
+
+    def __init__(self, widths: list[int], form: str):
         super().__init__()
         from torch_geometric.nn import SAGEConv
 
         self.convs = nn.ModuleList(SAGEConv(a, b) for a, b in pairwise(widths))
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=0.003)
+        self.optimizer, self.form = torch.optim.Adam(self.parameters(), lr=0.003), form
 
-    def step(self, blocks: Blocks, x: Tensor, y: Tensor) -> None:
+    def step(self, blocks: Blocks, subgraph, x: Tensor, y: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        out = self.of_blocks(blocks, x) if self.form == "blocks" else self.of_subgraph(subgraph)
+        functional.cross_entropy(out, y).backward()
+        self.optimizer.step()
+
+    def of_blocks(self, blocks: Blocks, x: Tensor) -> Tensor:
         for k, (conv, block) in enumerate(zip(self.convs, blocks.layers, strict=True)):
             edges = torch.stack([block.csr.indices.long(), block.csr.edge_rows])
             x = conv((x, x[: block.csr.num_rows]), edges)
             x = x.relu() if k < len(blocks.layers) - 1 else x
-        functional.cross_entropy(x, y).backward()
-        self.optimizer.step()
+        return x
+
+    def of_subgraph(self, batch) -> Tensor:
+        from torch_geometric.utils import trim_to_layer
+
+        x, edges = batch.x, batch.edge_index
+        for k, conv in enumerate(self.convs):
+            if self.form == "trimmed":
+                x, edges, _ = trim_to_layer(k, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
+            x = conv(x, edges)
+            x = x.relu() if k < len(self.convs) - 1 else x
+        return x[: batch.batch_size]
 
 
 class Dgl:
@@ -177,8 +196,11 @@ def run(asked: argparse.Namespace, folder: Path, book: Book) -> None:
     models = {} if asked.no_training else {
         "Isthmus": Ours(book, asked.hidden, len(fanouts), "fp32"),
         "Isthmus bf16": Ours(book, asked.hidden, len(fanouts), "bf16"),
-        "PyG": Pyg([book.features, *[asked.hidden] * (len(fanouts) - 1), book.classes]),
+        **{f"PyG, {form}": Pyg([book.features, *[asked.hidden] * (len(fanouts) - 1), book.classes], form)
+           for form in ("blocks", "trimmed", "subgraph")},
     }  # fmt: skip
+    loader = NeighborLoader(book.folder, fanouts, batch_size=asked.batch, seed=0)
+    original = as_tensor(part.nodes)
     buffer, memory = torch.empty(0), x.clone()
     for step in range(asked.repeats + 1):
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(step))
@@ -205,8 +227,10 @@ def run(asked: argparse.Namespace, folder: Path, book: Book) -> None:
             )
         turns.seconds.setdefault("gather torch as it is, map", []).append(plain_gather(book, nodes, folder))
         y = as_tensor(part.y)[seeds]
+        batch = loader(original[seeds]) if models else None
         for name, model in models.items():
-            turns.take(f"train {name}", lambda m=model, b=blocks, r=out, t=y: m.step(b, r, t))
+            given = (blocks, batch, out, y) if isinstance(model, Pyg) else (blocks, out, y)
+            turns.take(f"train {name}", lambda m=model, g=given: m.step(*g))
         if peer is not None and models:
             save_batch(folder / "batch.npz", blocks, out, y)
             turns.seconds.setdefault("train DGL", []).append(peer.ask("train", folder / "batch.npz")["seconds"])
