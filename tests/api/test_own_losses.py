@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.nn import functional
 
 import isthmus
 from isthmus.comm import Hub, Where
+from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
 from isthmus.partition import Book
 
@@ -83,6 +86,58 @@ def test_a_metric_of_the_script(tmp_path):
 
     for score, want in Hub(3).run(work):
         assert score == pytest.approx(want, abs=1e-12)
+
+
+SUMS = {
+    "sum": (lambda out, y: functional.cross_entropy(out, y, reduction="sum"), "is a sum over this worker's rows"),
+    "of rows": (lambda out, y: functional.cross_entropy(out, y, reduction="none").sum(), "is a sum over this worker's"),
+    "with a penalty": (
+        lambda out, y: 0.5 * functional.nll_loss(out, y, reduction="sum") + out.pow(2).mean(),
+        "is a sum",
+    ),
+    "weights": (lambda out, y: functional.cross_entropy(out, y, WEIGHTS), "has class weights"),
+    "smoothed": (lambda out, y: functional.cross_entropy(out, y, WEIGHTS, label_smoothing=0.1), "has class weights"),
+    "mse": (lambda out, y: functional.mse_loss(out[:, 0], y.double(), reduction="sum"), "is a sum"),
+    "well": (lambda out, y: functional.cross_entropy(out, y) + 0.1 * out.pow(2).sum() / len(y), None),
+    "divided": (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / len(y), None),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_losses_that_are_no_means_are_refused(tmp_path, name):
+    loss, words = SUMS[name]
+    book = cut(community_graph(), 2, "blocks", tmp_path)
+
+    def work(transport):
+        with isthmus.Worker(book, dtype="float64", transport=transport) as worker:
+            model = ByData().double()
+            worker.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            worker.step(loss(model(worker.data)[worker.train_mask], worker.y[worker.train_mask]))
+
+    if words is None:
+        Hub(2).run(work)
+    else:
+        with pytest.raises(InputError, match=words):
+            Hub(2).run(work)
+
+
+class Centred(nn.Module):
+    def __init__(self, own):
+        super().__init__()
+        self.last, self.own = nn.Linear(10, 4), own
+
+    def forward(self, graph, x):
+        x = self.last(graph.aggregate(x))
+        return x - (x.mean(0) if self.own else graph.mean(x)) + x.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_mean_over_a_workers_own_rows_is_said(tmp_path, own):
+    book, told = cut(community_graph(), 2, "blocks", tmp_path), []
+    model = Centred(own).double()
+    asked = TrainConfig(steps=1, dtype="float64", edge_weights="none")
+    Hub(2).run(lambda transport: train(book, asked, transport, model=copy.deepcopy(model), note=told.append))
+    assert any("takes a mean down the rows of x" in one and "graph.mean(x) sees" in one for one in told) == own
 
 
 def test_one_of_the_two(tmp_path):

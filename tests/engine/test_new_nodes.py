@@ -124,11 +124,11 @@ def test_predictions_of_a_loop_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "ownnet.py").write_text(
         "from torch import nn\n"
         "class Net(nn.Module):\n"
-        "    def __init__(self, features, classes):\n"
+        "    def __init__(self, features, classes, hidden=12):\n"
         "        super().__init__()\n"
-        "        self.last = nn.Linear(features, classes)\n"
+        "        self.first, self.last = nn.Linear(features, hidden), nn.Linear(hidden, classes)\n"
         "    def forward(self, graph, x):\n"
-        "        return self.last(graph.aggregate(x))\n"
+        "        return self.last(graph.aggregate(self.first(x)))\n"
     )
     from ownnet import Net
 

@@ -21,7 +21,7 @@ from isthmus.console import note
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.drift import OFTEN, check_alike
-from isthmus.engine.notes import about_edges, shared_norms
+from isthmus.engine.notes import of_first_step, shared_norms
 from isthmus.engine.prepare import Views
 from isthmus.engine.progress import Progress
 from isthmus.engine.record import Record, over_workers
@@ -31,6 +31,7 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.features.server import StoreOptions
 from isthmus.features.store import Store
+from isthmus.local.own_rows import check_is_mean
 from isthmus.nn import LocalData, distribute
 from isthmus.nn.compiled import compile_model
 from isthmus.options import shows
@@ -172,15 +173,17 @@ class Worker:
             self._check_alike(model)
         if rows is not None and weight is not None:
             raise InputError("rows= is for a mean, weight= for a total: give one of them")
+        if rows is None and weight is None and self.size > 1:
+            check_is_mean(loss)
         share = self._share(rows, weight)
         self.graph.runtime.backward(loss, torch.full_like(loss, share))
         # The mean over no rows is NaN, but has no gradient either.
         value = loss.detach() * share if share else torch.zeros_like(loss)
         total = sum_gradients(model, value, self.steps, self.graph.runtime, Stop())
         self.steps += 1
-        ignored = about_edges(self.book, self.graph, type(model).__name__)
-        if ignored and self.steps == 1 and self.rank == 0:
-            note(ignored)
+        if self.steps == 1 and self.rank == 0:
+            for told in of_first_step(self.config, self.book, self.graph, model, self.steps):
+                note(told)
         self.graph.runtime.begin(self.steps)
         return total
 
@@ -229,8 +232,7 @@ class Worker:
             if self.graph.runtime.loss_scale is not None:
                 progress.scaling = self.graph.runtime.loss_scale.state()
             checkpoint.save(run, progress, model, optimizer, best, self._identity, self.size)
-            own = replace(self.config.model, model=f"{type(model).__module__}:{type(model).__qualname__}")
-            config = replace(self.config, model=own)
+            config = replace(self.config, model=self.config.model.made_by(type(model)))
             Record(run).begin(described(model, config, self.book, self.transport), self.steps)
         self._meet()
 

@@ -44,5 +44,7 @@ def of_first_step(config: TrainConfig, book: Book, graph: LocalGraph, model: nn.
     ignored = about_edges(book, graph, type(model).__name__)
     if ignored and step == 1:
         yield ignored
+    if graph.runtime.own_rows:
+        yield graph.runtime.own_rows
     if config.compile is not None:
         yield f"compiling the model by {config.compile} took {seconds_spent():.1f} s"

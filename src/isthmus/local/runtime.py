@@ -21,6 +21,7 @@ from isthmus.local.covers import Covers
 from isthmus.local.dropout import Mask
 from isthmus.local.loss_scale import LossScale
 from isthmus.local.needed import Needed
+from isthmus.local.own_rows import over_own_rows
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
 from isthmus.sample import Schedule
@@ -58,6 +59,7 @@ class Runtime:
         self.covers = Covers(whole, self.needed, transport) if self._covers else None
         self.half = half_of(policy.precision, dtype, whole.device)
         self.loss_scale = LossScale() if self.half is torch.float16 else None
+        self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows
         self.begin(0, training=False)
 
     @property
@@ -167,6 +169,9 @@ class Runtime:
 
         That includes exchanges that this worker's loss does not read: other workers wait for their gradients.
         """
+        if self.own_rows is None:
+            alone = self.transport.size == 1 or self.layers is not None
+            self.own_rows = "" if alone else over_own_rows(loss, self.num_rows) or ""
         ties = self.ties
         self.ties = []
         if self.loss_scale is not None:

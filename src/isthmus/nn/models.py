@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +51,16 @@ class ModelConfig:
         check_options(self)
         if self.model == "gat" and self.hidden % self.heads:
             raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) for gat")
+
+    def made_by(self, kind: type[nn.Module]) -> ModelConfig:
+        """Return the config of a model that was made by ``kind(features, classes)``, of which nothing else is known."""
+        takes = inspect.signature(kind).parameters
+        defaults = {f.name: takes[f.name].default for f in fields(self) if f.name in takes and f.name != "model"}
+        known: dict[str, Any] = {name: one for name, one in defaults.items() if isinstance(one, int | float)}
+        named = replace(self, model=f"{kind.__module__}:{kind.__qualname__}")
+        with suppress(InputError):  # a default that means something else there
+            return replace(named, **known)
+        return named
 
     def build(self, in_width: int, out_width: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Module:
         """Return the model with weights drawn from `seed`: the same on every worker, without a message."""
