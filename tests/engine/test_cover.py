@@ -48,6 +48,18 @@ def test_any_choice_of_sources_is_exact(tmp_path, monkeypatch, share):
     assert_equal_runs(alone, run(cut(graph, 3, "metis", tmp_path), config("sage", 0.5)))
 
 
+@pytest.mark.parametrize(("model", "workers"), [("gcn", 2), ("sage", 4)])
+def test_self_loops_and_nodes_without_edges_without_dropout(tmp_path, model, workers):
+    graph = replace(community_graph(60, degree=3.0, directed=True), edge_attr=None)
+    keys = np.repeat(np.arange(60), np.diff(graph.indptr)) * 60 + graph.indices
+    keys = np.unique(np.concatenate([keys, np.arange(0, 58, 5) * 61]))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(keys // 60, minlength=60))])
+    graph = replace(graph, indptr=indptr.astype(np.int64), indices=(keys % 60).astype(np.int32))
+    alone, book = run(cut(graph, 1, "random", tmp_path), config(model)), cut(graph, workers, "random", tmp_path)
+    for where in ("edge", "cover"):
+        assert_equal_runs(alone, run(book, config(model, cut=where)))
+
+
 def test_stored_covers_and_several_parts_on_a_worker(tmp_path):
     graph, asked = community_graph(), config("gcn", 0.5)
     alone = run(cut(graph, 1, "metis", tmp_path), asked)
@@ -97,6 +109,23 @@ def test_norms_and_edge_weights_together(tmp_path):
     asked = config(optimizer="sgd", lr=0.1)  # a norm cancels biases before it: adam would scale their rounding up
     alone = run(cut(graph, 1, "random", tmp_path), asked, model=model)
     assert_equal_runs(alone, run(cut(graph, 3, "random", tmp_path), replace(asked, cut="cover"), model=model))
+
+
+def test_on_one_host_that_was_found_out_covers_must_pay(tmp_path, monkeypatch):
+    graph = with_few(community_graph(240, degree=4.0))
+    book = cut(graph, 3, "random", tmp_path)
+
+    def sent(**asked):
+        def work(transport):
+            transport.hosts_given = False
+            return train(book, config("sage", steps=2, eval_every=2, **asked), transport).summary["rows"]["sent"]
+
+        return Hub(3).run(work)[0]
+
+    halo, cover = sent(cut="edge"), sent(cut="cover")
+    assert cover < sent() == halo
+    monkeypatch.setattr(covers, "LEAST", 1)
+    assert sent() == cover
 
 
 def test_attention_takes_the_halo(tmp_path):

@@ -42,8 +42,9 @@ class Crossing:
         """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         with_self = shard.norm(norm, sums).add_self
-        if run.covers is not None and shard is run.whole:
-            shard = run.covers.shard(only, with_self)
+        covered = run.covers.shard(only, with_self) if run.covers is not None and shard is run.whole else None
+        if covered is not None:
+            shard = covered
         elif only is not None:
             shard = run.needed.towards(only, shard, with_self)
         crossing = Crossing(run, shard, site, exact, run.needed.is_needed(only))

@@ -47,6 +47,9 @@ class Policy:
     replicas: bool = False
     """Whether it is made for the replicas of a vertex-cut: both legs are used, one after the other."""
 
+    cover_asked: bool = False
+    """Whether covers were asked for by name, so that they are taken whatever they spare."""
+
     def __post_init__(self) -> None:
         for stages in self.every_stages:
             if self.sampler is not None and not stages.merge.suits_drawn:
@@ -80,7 +83,7 @@ class Policy:
             )
         if asked in (None, "vertex"):
             return self
-        chosen = replace(self, savings=replace(self.savings, cover=asked == "cover"))
+        chosen = replace(self, savings=replace(self.savings, cover=asked == "cover"), cover_asked=asked == "cover")
         if asked == "cover" and not chosen.covers:
             raise InputError(
                 "the cover cut sends sums, for rows that are fresh and sent as they are: this recipe keeps, codes, "

@@ -56,7 +56,7 @@ class Runtime:
             self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, draws)
         self.fixed = FixedRows()
         self.needed = Needed(whole, self.schedule, policy)
-        self.covers = Covers(whole, self.needed, transport) if self._covers else None
+        self.covers = Covers(whole, self.needed, transport, policy.cover_asked) if self._covers else None
         self.half = half_of(policy.precision, dtype, whole.device)
         self.loss_scale = LossScale() if self.half is torch.float16 else None
         self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows

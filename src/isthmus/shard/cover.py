@@ -111,6 +111,11 @@ class Cover:
     links: Links  # of the covered halo nodes
     sums: Sums
 
+    @property
+    def rows(self) -> int:
+        """The number of rows that this worker receives in one exchange: of halo nodes, and sums."""
+        return self.links.num_mirrors + self.sums.links.boundary.ptr[-1]
+
     def towards(self, rows: Tensor) -> Cover:
         """Return the cover where only ``rows`` (int64) are computed; the same rows cross."""
         halo = taken(self.halo.csr, self.halo.weight, rows)
