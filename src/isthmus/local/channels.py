@@ -111,7 +111,7 @@ class Channels:
         sent = {name.removeprefix("sent "): n for name, n in self.told.items() if name.startswith("sent ")}
         if not sent:
             return None
-        selects = [channel.own.select for (_, use), channel in self.made.items() if use != EXACT]
+        selects = [channel.sender.select for (_, use), channel in self.made.items() if use != EXACT]
         bounds = [select.bound for select in selects if isinstance(select, Changed | Threshold)]
         shares = {name: n / could for name, n in sent.items() if (could := self.told[f"all {name}"])}
         return {"epsilon": bounds[0] if bounds else None, "sent": shares}

@@ -72,7 +72,7 @@ class Replication:
         """Replace the rows that masters have made by older ones, where these have moved too little to be sent."""
         channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
         select = channel.stages.select
-        if select.compares:
+        if select.compares and not select.turns:
             at = slice(None) if select.singletons else self.shard.links.boundary_rows
             masters[at] = channel.own.take(masters[at], self.run.step)
 
@@ -83,7 +83,8 @@ class Replication:
         totals = channel.take(self.run.step)
         if totals is not None:
             rows[m:] = totals
-        channel.held(rows, self.shard.links)  # all replicas use what the mirrors hold
+        if not channel.stages.select.turns:
+            channel.held(rows, self.shard.links)  # all replicas use what the mirrors hold
 
     def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """Return the gradients of the total of every replica, [m + k, F], from those that this worker has made."""

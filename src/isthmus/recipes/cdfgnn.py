@@ -7,6 +7,7 @@ from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED
 
 # The paper transforms rows before it sums them, as the narrow side does.
+_TURNS = 3
 _PUBLISHED = Savings(aggregate_once=False, overlap=False, read_rows=False, cover=False)
 
 
@@ -19,9 +20,12 @@ def _policy(settings: Settings) -> Policy:
     else:
         merge = Keep() if bits == 32 else Add(follows=settings["error"] != AS_PUBLISHED)
         published = {name: settings[name] == AS_PUBLISHED for name in ("singletons", "rule")}
-        changed = Changed(epsilon, settings["adapt"], settings["resync"], published["singletons"], published["rule"])
+        turns, resync = 0 if settings["compare"] == AS_PUBLISHED else _TURNS, settings["resync"]
+        if turns and published["singletons"]:
+            raise InputError("masters hold back no rows of their own: set compare=as-published as well")
+        changed = Changed(epsilon, settings["adapt"], resync, published["singletons"], published["rule"], turns)
         gather = Stages(changed, codec(bits), merge=merge)
-        scatter = Stages(Active(settings["resync"]), codec(bits), merge=merge)
+        scatter = Stages(changed if turns else Active(resync), codec(bits), merge=merge)
     legs = {(pass_, leg): one for pass_ in (FORWARD, BACKWARD) for leg, one in ((GATHER, gather), (SCATTER, scatter))}
     saved = _PUBLISHED if settings["savings"] == AS_PUBLISHED else Savings()
     return Policy(saved, scatter, gather, legs=legs, replicas=True)
@@ -33,10 +37,16 @@ CDFGNN = Recipe(
     paper="Zhang et al.: CDFGNN, algs. 1 and 2, eqs. 6, 7, 22–24",
     make=_policy,
     options={
-        "epsilon": Option(0.1, "relative change of a row that is tolerated, at the start; 0 switches the cache off"),
+        "epsilon": Option(0.01, "relative change of a row that is tolerated, at the start; 0 switches the cache off"),
         "adapt": Option(True, "epsilon follows the training accuracy, between 0.001 and 0.3"),
         "bits": Option(8, CODED["bits"].help, (32, 16, "bf16", "fp16", 8, 4, 2)),
         "resync": Option(0, "steps between sends of all rows, whether they have moved or not; 0: never"),
+        "compare": Option(
+            "in-turns",
+            "a third of the rows is compared at each step, and all move by their link's mean change; as-published: "
+            "all are compared, those that stay behind do not move, and masters hold back theirs, too",
+            ("in-turns", AS_PUBLISHED),
+        ),
         "rule": Option(
             "prose",
             "epsilon grows while accuracy does (the prose), or as-published: when it falls",
@@ -54,7 +64,7 @@ CDFGNN = Recipe(
         "precision": CODED["precision"],
         **INHERITED,
     },
-    notes="All replicas of a node use the row that its mirrors hold. The parameter server is a sum over the workers.",
+    notes="Masters use their own sums, mirrors what they hold. The parameter server is a sum over the workers.",
     method="ebv",
     cut="vertex",
 )

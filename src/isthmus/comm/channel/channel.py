@@ -67,7 +67,7 @@ class Channel:
             self.reader.release()
         where = Where(self.id.site, self.id.label, step, kind)
         blocks, mine = self.sender.choose(self.sender.lay_out(rows, links), step, first=step == self.first)
-        theirs = self._hear(mine, links, step, where)
+        theirs, drifts = self._hear(mine, links, step, where)
         could = [len(block) for block in blocks]
         self.share = sum(n if picks is None else len(picks) for n, picks in zip(could, mine, strict=True)), sum(could)
         leaving = [
@@ -75,6 +75,7 @@ class Channel:
             for q, block in enumerate(blocks)
         ]
         message = self._expect(step, due, links, theirs, rows)
+        message.drifts = drifts
         message.leaving = [rows, *leaving] if self.id.leg == GATHER else leaving  # rows lie in an `outbox`
         # Gradients are ready right before the workers sum those of the weights. Unless the next step needs them, they
         # are sent after that sum; rows are ready earlier and are sent at once, so that the link is never idle.
@@ -132,19 +133,28 @@ class Channel:
             ages = self.reader.ages(step)
             self.transport.ledger.used(rows, float(ages.double().mean()) * rows, int(ages.max()))
 
-    def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> Picks:
-        """Return which rows come from each peer: as the clock says, or as the peer announces, one bit per row."""
+    def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> tuple[Picks, list[Tensor]]:
+        """Return which rows come from each peer, and what its rows move by, if they do.
+
+        The clock says so, or the peer announces it: one bit per row, then one row.
+        """
         select, everyone = self.sender.select, range(self.transport.size)
         if not select.compares:
-            return [None if step == self.first or select.by_clock(q, step) else links.nothing for q in everyone]
+            return [None if step == self.first or select.by_clock(q, step) else links.nothing for q in everyone], []
         leaving, arriving = links.leaving(self.id.leg), links.arriving(self.id.leg)
         said, heard = [], [bits.room(count, links.device) for count in arriving.counts]
         for count, picks in zip(leaving.counts, mine, strict=True):
             comes = torch.zeros(count, dtype=torch.bool, device=links.device)
             comes[slice(None) if picks is None else picks.long()] = True
             said.append(bits.pack(comes))
+        drifts = self.sender.drifts
+        if drifts:
+            said = [torch.cat([flags, drift.view(torch.uint8)]) for flags, drift in zip(said, drifts, strict=True)]
+            heard = [torch.cat([flags, torch.empty_like(drifts[0]).view(torch.uint8)]) for flags in heard]
         self.transport.exchange(said, heard, where._replace(kind="ids")).wait()
-        return [bits.numbers(bits.unpack(part, n)) for part, n in zip(heard, arriving.counts, strict=True)]
+        came = [bits.split(part, n) for part, n in zip(heard, arriving.counts, strict=True)]
+        theirs: Picks = [bits.numbers(flags) for flags, _ in came]
+        return theirs, [rest.clone().view(drift.dtype) for (_, rest), drift in zip(came, drifts, strict=False)]
 
     def _expect(self, step: int, due: int, links: Links, picks: Picks, rows: Tensor) -> Message:
         """Return the message that will arrive, with memory for it."""

@@ -28,6 +28,7 @@ class Message:
     dtype: torch.dtype  # of a row
     parts: list[Tensor]  # per peer, as coded
     block: Tensor | None  # holds all parts one after the other, if rows are used as they arrive
+    drifts: list[Tensor] = field(default_factory=list)  # per peer: what all its rows move by before any is merged
     leaving: list[Tensor] = field(default_factory=list)  # what I sent, kept until it has left
     pending: Pending | None = None
 
@@ -104,6 +105,8 @@ class Reader:
             self.updated = self.store.new_full((ends.ptr[-1],), message.sent, dtype=torch.int32)
         came = message.links.arriving(self.channel.leg)
         updated = ends.split(self.updated)
+        for rows, drift in zip(ends.split(self.store), message.drifts, strict=bool(message.drifts)):
+            rows += drift
         for q, rows in enumerate(ends.split(self.store)):
             picks, positions = message.picks[q], None if came.positions is None else came.positions[q]
             if picks is not None:

@@ -32,6 +32,10 @@ class Select:
     """Whether some rows may stay with the sender."""
     singletons: bool = False
     """Whether a master without mirrors is held back by the rule, too, though nobody would have to send its row."""
+    turns: int = 0
+    """Rows take turns to be compared, one in so many at each step; before that all rows of a link move by their mean
+    change, which is announced, so that errors have nothing in common. 0: all are compared at every step and stay as
+    they are, and masters hold back their own rows by the same rule."""
     observes: ClassVar[bool] = False
     """Whether the choice depends on the progress of training, which the step has to report (`observe`)."""
 
@@ -117,6 +121,10 @@ class Changed(Select):
 
     ``adapt``: the bound follows the training accuracy (`Threshold`); it begins with ``bound``. ``resync``: all rows are
     sent every so many steps; 0: never.
+
+    ``turns``: rows that lag behind do so in the same direction, so their errors add up in the sums that make the
+    gradients of the weights, and training is slower by far more than ε. The mean error of a link is one row, which is
+    therefore always sent; and rows that take turns are sent at other times than those that moved most.
     """
 
     bound: float = 0.01
@@ -124,6 +132,7 @@ class Changed(Select):
     resync: int = 0
     singletons: bool = False
     as_printed: bool = False
+    turns: int = 0
     compares = True
 
     def __post_init__(self) -> None:

@@ -51,6 +51,7 @@ class Sender:
         self.remembers = stages.feedback or self.delta or self.select.compares
         # Per peer: `Memory.base`, or a copy of what it holds for `select` to compare with.
         self.memory: list[Tensor] = []
+        self.drifts: list[Tensor] = []  # per peer: the mean change of its rows at this step, where the rule asks for it
 
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
         """Return each peer's block of rows.
@@ -80,7 +81,14 @@ class Sender:
         # Rows have to be gathered to be compared, so they are sent from that copy.
         blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
         held = [m if b.positions is None else m[b.positions.long()] for m, b in zip(self.memory, blocks, strict=True)]
+        turns = self.stages.select.turns
+        if turns:
+            self.drifts = [_mean_change(block.x, old) for block, old in zip(blocks, held, strict=True)]
+            for old, drift in zip(held, self.drifts, strict=True):
+                old += drift  # the memory itself: rows that take turns are never drawn
         chosen = self.select.by_value([block.x for block in blocks], held)
+        if turns and not first:
+            chosen = [picks if picks is None else picks[(picks + step) % turns == 0] for picks in chosen]
         return blocks, [None] * len(blocks) if self.select.everything(step) else chosen
 
     def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
@@ -114,3 +122,8 @@ class Sender:
         if norm <= limit:
             return blocks
         return [Leaving(part * (limit / norm), None, block.positions) for part, block in zip(rows, blocks, strict=True)]
+
+
+def _mean_change(rows: Tensor, held: Tensor) -> Tensor:
+    """Return the mean difference of rows [m, F] from those held, [F]; zeros where there are no rows."""
+    return (rows - held).sum(0) / max(len(rows), 1)
