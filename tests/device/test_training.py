@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -9,11 +10,15 @@ import pytest
 import torch
 from device.plans import LIMIT, MODELS, RECIPES, VARIANTS, WORKERS, Plan, on_device, on_host, parts
 from products import pairwise
+from safetensors.torch import load_file
 
 from isthmus import Worker, recipes
-from isthmus.engine import PredictConfig, predict, train
+from isthmus.comm import Where
+from isthmus.engine import PredictConfig, checkpoint, predict, train
+from isthmus.engine.prepare import prepare
 from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
+from isthmus.kernels import native
 
 
 def compare(plan, book, workers, limit=LIMIT):
@@ -77,12 +82,78 @@ def test_a_run_resumes_on_the_other_kind_of_device(tmp_path, recipe, first):
         assert torch.allclose(mine.detach().to("cpu"), cpus.detach().to("cpu"), rtol=LIMIT, atol=LIMIT)
 
 
-def test_weights_saved_on_one_device_are_the_same_bits_on_the_other(tmp_path):
-    book, plan, out = parts(tmp_path, 2), Plan("exact"), tmp_path / "run"
-    made = on_device(lambda transport: train(book, plan.of(book), transport, out=out), 2)[0].model.state_dict()
+@pytest.fixture
+def without_core(monkeypatch):
+    """The CPU computes by the torch twins, as the pretend device does: in the same order, so to the same bits."""
+    monkeypatch.setenv("ISTHMUS_NATIVE", "0")
+    native.core.cache_clear()
+    yield
+    monkeypatch.undo()
+    native.core.cache_clear()
+
+
+def bits(folder, step):
+    """Every tensor of a checkpoint, and its counters; not its checksums, since json is written in any order."""
+    files = sorted((folder / "checkpoints" / f"step-{step}").glob("*.safetensors"))
+    tensors = {f"{file.name} {name}": tensor for file in files for name, tensor in load_file(file).items()}
+    state = json.loads((folder / "checkpoints" / f"step-{step}" / "state.json").read_text())
+    return tensors, state
+
+
+def assert_same_bits(one, other):
+    (tensors, state), (others, its) = one, other
+    assert tensors.keys() == others.keys()
+    differ = [name for name, tensor in tensors.items() if not same_bits(tensor, others[name])]
+    assert not differ
+    assert state == its
+
+
+def same_bits(one, other):
+    return one.dtype == other.dtype and torch.equal(*(t.contiguous().flatten().view(torch.uint8) for t in (one, other)))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_run_resumed_on_the_other_kind_of_device_ends_with_the_same_bits(tmp_path, without_core, recipe):
+    book, policy = parts(tmp_path, 2, recipe), recipes.find(recipe).policy({})
+
+    def run(where, folder, steps, resume=False):
+        asked = Plan(recipe, "sage", config={"steps": steps, "eval_every": 2}).of(book)
+        where(lambda t: train(book, asked, t, policy=policy, out=folder, resume=resume), 2)
+        return bits(folder, steps)
+
+    from_device, from_host = tmp_path / "from device", tmp_path / "from host"
+    assert_same_bits(run(on_device, from_device, 4), run(on_host, from_host, 4))
+    on_the_host, there = run(on_host, from_device, 6, resume=True), run(on_device, from_host, 6, resume=True)
+    assert_same_bits(on_the_host, there)
+    assert_same_bits(there, run(on_host, tmp_path / "whole", 6))
+
+
+@pytest.mark.parametrize("where", [on_device, on_host], ids=["device", "host"])
+def test_what_is_saved_and_loaded_is_the_same_bits_whichever_device_wrote_it(tmp_path, where):
+    """A checkpoint that is loaded on either kind of device and saved again there: not a bit has changed."""
+    book, plan, out = parts(tmp_path, 2), Plan("pipegcn", "sage", config={"ema": 0.9}), tmp_path / "run"
+    policy = recipes.find("pipegcn").policy({})
+    made = where(lambda t: train(book, plan.of(book), t, policy=policy, out=out), 2)[0].model.state_dict()
     best = SavedRun.read(out).best
     assert made.keys() == best.keys()
-    assert all(torch.equal(made[name].to("cpu"), tensor) for name, tensor in best.items())
+    assert all(same_bits(made[name].to("cpu"), tensor) for name, tensor in best.items())
+    step, written = plan.of(book).steps, bits(out, plan.of(book).steps)
+    for number, there in enumerate((on_device, on_host)):
+
+        def again(transport, copy=tmp_path / f"copy-{number}"):
+            views, model, learner = prepare(book, plan.of(book), policy, transport)
+            run = views.train.graph.runtime
+            identity = written[1]["identity"]
+            progress, kept, size = checkpoint.restore(out, step, model, learner, identity)
+            run.restore(checkpoint.restore_worker(out, step, transport.rank))
+            checkpoint.save_worker(copy, step, transport.rank, run.state())
+            transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", step))
+            if transport.rank == 0:
+                checkpoint.save(copy, progress, model, learner, kept, identity, size)
+            run.drain()
+
+        there(again, 2)
+        assert_same_bits(written, bits(tmp_path / f"copy-{number}", step))
 
 
 def test_predictions_are_the_cpus(tmp_path):
