@@ -97,6 +97,8 @@ def run(func: Any, args: Any, kwargs: Any, fresh: int | None = None) -> Any:
     places = {x.device for x in given if isinstance(x, Shadow) or x.dim()}
     if len(places) > 1 and name not in MOVES:
         raise RuntimeError(f"{func}: tensors on {' and '.join(sorted(map(str, places)))}")
+    if torch.are_deterministic_algorithms_enabled() and _has_no_order(name, args, kwargs):
+        raise RuntimeError(f"{func} has no deterministic implementation on CUDA")
     generator = next((x for x in tree_iter(kwargs) if isinstance(x, torch._C.Generator)), None)
     if generator is not None and generator._cdata not in _generators:
         raise RuntimeError(f"{func}: a generator of the CPU cannot draw on {NAME}")
@@ -126,6 +128,17 @@ def run(func: Any, args: Any, kwargs: Any, fresh: int | None = None) -> Any:
         mutated = _written(func, args, kwargs)
         return mutated[0] if len(mutated) == 1 and isinstance(out, torch.Tensor) else out
     return return_and_correct_aliasing(func, args, kwargs, out) if not _written(func, args, kwargs) else out
+
+
+def _has_no_order(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether torch's notes on use_deterministic_algorithms say that CUDA refuses the operation then."""
+    if name in ("cumsum", "cumsum_"):
+        return (kwargs.get("dtype") or args[0].dtype).is_floating_point
+    if name == "bincount":
+        return len(args) > 1 and args[1] is not None
+    if name.startswith("scatter_reduce"):
+        return "prod" in args
+    return name in ("histc", "put_", "median", "nanmedian", "kthvalue", "nll_loss2d_forward", "_embedding_bag")
 
 
 @cache

@@ -7,7 +7,9 @@ accelerator: streams, events and pinned memory of CUDA were never run, all else 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -139,6 +141,19 @@ def multiplies_fast(device: torch.device, half: torch.dtype) -> bool:
         return bool(module.is_bf16_supported())
     told = getattr(module, "get_amp_supported_dtype", None)
     return told is None or half in told()
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Let torch take algorithms whose sums have one order, so that runs on equal devices end with the same bits."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA's products begin
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 class Copier:

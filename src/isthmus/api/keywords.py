@@ -41,6 +41,8 @@ class TrainOptions(TypedDict, total=False):
     """auto (this worker's accelerator, else the CPU), cpu, cuda, cuda:K, or another device of torch."""
     restarts: int
     """Restarts of a run that lost a worker, without progress between."""
+    deterministic: bool
+    """The same bits in every run on equal devices, by slower sums; on CPUs always."""
     model: str | type[nn.Module] | Callable[..., nn.Module]
     """gcn, sage or gat, or your own as package.module:Net."""
     layers: int

@@ -16,7 +16,7 @@ from isthmus.comm.meet import KEPT
 from isthmus.comm.rendezvous import is_loopback
 from isthmus.comm.secret import SECRET, SECRET_FILE, run_secret
 from isthmus.console import note
-from isthmus.device import AUTO, HELP, pick
+from isthmus.device import AUTO, HELP, deterministic, pick
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
@@ -67,6 +67,9 @@ class Job:
     )
     tensorboard: bool = option(False, "Write event files to RUN/tensorboard (an extra).", "Run", "train")
     track: str | None = option(None, "Also report to wandb or mlflow (extras); wandb,mlflow: to both.", "Run", "train")
+    deterministic: bool = option(
+        False, "The same bits in every run on equal devices, by slower sums; on CPUs always.", "Workers", "train"
+    )
 
     def check(self) -> None:
         """Refuse options before any work is done."""
@@ -113,7 +116,8 @@ def join(place: Place, timeout: float) -> Transport:
 def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False) -> dict[str, Any]:
     """Do this worker's share of the job and return the summary; `last`: this process does nothing else afterwards."""
     torch.set_num_threads(threads_for(local_size, job.threads))
-    with kept_blocks(), enough_memory(f"what worker {transport.rank} has of {job.parts}"):
+    room = enough_memory(f"what worker {transport.rank} has of {job.parts}")
+    with kept_blocks(), room, deterministic(job.deterministic):
         return _run(job, transport, local_size, last)
 
 
