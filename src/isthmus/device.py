@@ -7,7 +7,9 @@ accelerator: streams, events and pinned memory of CUDA were never run, all else 
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -132,6 +134,25 @@ def every_device() -> list[torch.device]:
     """Return the accelerators of this machine."""
     kind = _accelerator()
     return [] if kind is None else [torch.device(kind, index) for index in range(_count(kind))]
+
+
+def reached_by(device: torch.device) -> list[torch.device]:
+    """Return the other accelerators of this machine whose memory a device reads directly, as far as torch can tell."""
+    tell = getattr(_module(device.type), "can_device_access_peer", None)
+    others = [other for other in every_device() if other != device]
+    return [] if tell is None else [other for other in others if tell(device.index, other.index)]
+
+
+def copy_rate(device: torch.device, size: int = 32 << 20) -> float:
+    """Return the bytes per second of copies from the host's memory to a device."""
+    rows, best = pinned(torch.zeros(size, dtype=torch.uint8), device), math.inf
+    for _ in range(3):  # the first one also makes room
+        _module(device.type).synchronize(device)
+        begun = time.perf_counter()
+        rows.to(device, non_blocking=True)
+        _module(device.type).synchronize(device)
+        best = min(best, time.perf_counter() - begun)
+    return size / best
 
 
 def multiplies_fast(device: torch.device, half: torch.dtype) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,7 @@ def test_a_part_that_does_not_fit_is_refused_with_the_remedy(accelerator, monkey
 def test_the_doctor_lists_accelerators(accelerator):
     found = [one for one in examine() if one.name == "accelerator"]
     assert [one.value for one in found] == [f"shadow:{k} (16.0 GiB free of 16.0 GiB)" for k in range(4)]
+    assert re.search(r"worker 2; [0-9.]+ .iB/s from the host, reads shadow:3 directly; rows", found[2].advice)
     accelerator.visible = False
     assert [one.value for one in examine() if one.name == "accelerator"] == ["none"]
 

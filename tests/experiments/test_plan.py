@@ -77,6 +77,22 @@ def test_fewer_workers_than_parts(tmp_path, quick):
     assert found.recipes[0].step_seconds > 0
 
 
+def test_the_memory_of_accelerators_is_heeded(tmp_path, quick):
+    graph = community_graph(features=400)
+    book, entries = cut(graph, 2, "random", tmp_path), read_entries("exact")
+    asked, on_host = (TrainConfig(model=SHAPE, features_on=place) for place in ("device", "host"))
+    found = plan(PlanRequest(entries, asked, device_memory="1GiB"), book)
+    one, features = found.recipes[0].on_device, 2 * max(part.inner for part in book.parts) * 400 * 4
+    assert one.features_there > features
+    assert found.device_memory == 1 << 30
+    too_little = f"{one.features_there / 2**10 - 1:.1f}KiB"
+    with pytest.raises(InputError, match=r"on an accelerator .*: cut into more --parts, or give --features-on host \("):
+        plan(PlanRequest(entries, asked, device_memory=too_little), book)
+    assert plan(PlanRequest(entries, asked), book).device_memory is None
+    with pytest.raises(InputError, match="cut into more --parts, or a smaller --hidden"):
+        plan(PlanRequest(entries, on_host, device_memory="1KiB"), book)
+
+
 def test_narrow_links_take_longer(tmp_path, quick):
     """The same rehearsed bytes over a link that is so narrow that nothing else counts."""
     book = cut(community_graph(nodes=300, degree=20), 2, "random", tmp_path)

@@ -35,6 +35,9 @@ def plan(
         bool, typer.Option("--testbed", help="With --link: on this machine's cores, as compare --link runs.")
     ] = False,
     memory: Annotated[str | None, typer.Option(help="Per machine, such as 16GiB; default: that of this one.")] = None,
+    device_memory: Annotated[
+        str | None, typer.Option(help="Of each worker's accelerator, such as 24GiB; default: of those here, if any.")
+    ] = None,
     recipes: Annotated[
         str | None, typer.Option(help='Separated by commas, with their options: "vanilla, bns rate=0.1"; default: all.')
     ] = None,
@@ -61,7 +64,9 @@ def plan(
     entries = read_entries(recipes or ", ".join(known))
     if other := next((entry.recipe for entry in entries if RECIPES[entry.recipe].plane != FULL_GRAPH), None):
         raise InputError(f"plan rehearses full-graph steps, {other} makes mini-batches: leave it out of --recipes")
-    asked = PlanRequest(entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, steps)
+    asked = PlanRequest(
+        entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, device_memory, steps
+    )
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as scratch:
         book = _parts(source, parts, Path(scratch) / "parts", options)
@@ -92,7 +97,10 @@ def _table(found: Outlooks) -> Table:
     title = f"{found.graph} in {found.parts} parts, {found.workers} workers {where}: a step"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("recipe")
-    for name in ("sent by all", "transfer", "compute", "predicted step", "speed-up", "memory per worker"):
+    names = ["sent by all", "transfer", "compute", "predicted step", "speed-up", "memory per worker"]
+    if found.device_memory is not None:
+        names += ["on its device", "features on host"]
+    for name in names:
         table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
     for one in found.recipes:
         table.add_row(escape(one.label), *_cells(found, one))
@@ -103,10 +111,12 @@ def _cells(found: Outlooks, one: Outlook) -> list[str]:
     from isthmus.experiments.plan.memory import written
 
     sent, memory = f"{sum(one.bytes_per_step.values()) / 1e6:,.2f} MB", written(one.memory_per_worker)
+    there = [written(one.on_device.features_there), written(one.on_device.features_on_host)]
+    there = [] if found.device_memory is None else there
     if not one.fits:
-        return [sent, "", "", "[red]does not fit[/]", "", f"[red]{memory}[/]"]
+        return [sent, "", "", "[red]does not fit[/]", "", *(f"[red]{size}[/]" for size in (memory, *there))]
     times = (one.transfer_seconds, one.compute_seconds, one.step_seconds)
-    return [sent, *(f"{seconds * 1e3:,.1f} ms" for seconds in times), f"{found.speed_up(one):.2f} ×", memory]
+    return [sent, *(f"{seconds * 1e3:,.1f} ms" for seconds in times), f"{found.speed_up(one):.2f} ×", memory, *there]
 
 
 def _assumptions(found: Outlooks, testbed: bool) -> str:
@@ -118,6 +128,8 @@ def _assumptions(found: Outlooks, testbed: bool) -> str:
     cores = f"{found.machines} machine(s) of {found.cores} core(s) like these, {together} worker(s) on each"
     links = "" if found.link is None else f", each {'host' if testbed else 'machine'} with a link of {found.link}"
     limit = "" if found.memory is None else f"; {written(found.memory)} of memory on each"
+    if found.device_memory is not None:
+        limit += f", {written(found.device_memory)} on each worker's accelerator (times are those of this CPU)"
     loop = f"{rate(8 * found.gauge.bandwidth)} and {found.gauge.latency * 1e6:.0f} µs"
     return (
         f"Assumed: {cores}, {found.threads} thread(s) per worker{links}{limit}. Messages cost what they do here over "

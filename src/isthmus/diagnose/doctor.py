@@ -17,7 +17,7 @@ import torch.distributed as dist
 import isthmus
 from isthmus import kernels
 from isthmus.comm.backend import nccl_is_here
-from isthmus.device import described, every_device
+from isthmus.device import copy_rate, described, every_device, reached_by
 from isthmus.kernels import native, on_triton
 from isthmus.launch.place import detect, threads_for
 from isthmus.partition import metis
@@ -121,8 +121,16 @@ def _devices() -> list[Finding]:
     if not found:
         return [Finding("accelerator", "none", "--device auto computes on the CPU")]
     way = "rows of several go by NCCL" if nccl_is_here() else "rows of several go by gloo, through the host's memory"
-    hints = [f"--device auto takes it for worker {number}; {way}" for number in range(len(found))]
-    return [Finding("accelerator", described(one), hint) for one, hint in zip(found, hints, strict=True)]
+    return [
+        Finding("accelerator", described(one), f"--device auto takes it for worker {number}; {_linked(one)}; {way}")
+        for number, one in enumerate(found)
+    ]
+
+
+def _linked(device: torch.device) -> str:
+    """Return how fast the host's rows come to a device, and which others it reads directly."""
+    direct = ", ".join(map(str, reached_by(device))) or "no other"
+    return f"{size_text(copy_rate(device))}/s from the host, reads {direct} directly"
 
 
 def _triton() -> Finding:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from isthmus.device import every_device, free_memory
 from isthmus.engine import TrainConfig
 from isthmus.engine.config import DTYPES
 from isthmus.errors import InputError
-from isthmus.experiments.plan.memory import available, written
+from isthmus.experiments.plan.memory import available, bytes_of, written
+from isthmus.kernels.host_rows import BLOCK_BYTES
 from isthmus.partition import Book, shares
 
 
@@ -40,6 +43,44 @@ def check_floor(config: TrainConfig, book: Book, machine: Sequence[int], limit: 
             f"a plan rehearses all {len(floor)} workers in one process, which takes {written(sum(floor))} at least, "
             f"and {written(here)} are left: plan on a machine with more memory, or on a smaller graph of this kind"
         )
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """The bytes of a worker on its accelerator: edges, rows, weights and all that a step makes.
+
+    Features stay there as they are and aggregated, unless they are left on the host: then a block of them is there.
+    """
+
+    features_there: int
+    features_on_host: int
+
+    @staticmethod
+    def of(config: TrainConfig, book: Book, parts: Iterable[int], tensors: int) -> OnDevice:
+        """Estimate it for the worker of some parts, whose step was seen to make ``tensors`` bytes."""
+        parts = list(parts)
+        there = worker_memory(book, parts, tensors, 0)
+        features = 2 * sum(book.parts[k].inner for k in parts) * book.features * DTYPES[config.dtype].itemsize
+        return OnDevice(there, max(0, there - features) + min(features, 2 * BLOCK_BYTES))
+
+    def needed(self, config: TrainConfig) -> int:
+        return self.features_on_host if config.features_on == "host" else self.features_there
+
+
+def device_limit(asked: str | None) -> int | None:
+    """Return the memory of a worker's accelerator: as asked, or the least that one of this machine has free."""
+    if asked is not None:
+        return bytes_of(asked)
+    found = [memory[0] for device in every_device() if (memory := free_memory(device)) is not None]
+    return min(found, default=None)
+
+
+def too_large_for_device(what: str, needs: OnDevice, config: TrainConfig, limit: int) -> InputError:
+    away = f", or give --features-on host ({written(needs.features_on_host)})" if config.features_on != "host" else ""
+    return InputError(
+        f"{what} needs {written(needs.needed(config))} on an accelerator and there are {written(limit)}: cut into more "
+        f"--parts{away}, or a smaller --hidden"
+    )
 
 
 def too_large(what: str, needs: int, limit: int) -> InputError:

@@ -13,7 +13,15 @@ from isthmus import recipes
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import KINDS
 from isthmus.errors import InputError
-from isthmus.experiments.plan.fit import check_floor, fullest, too_large, worker_memory
+from isthmus.experiments.plan.fit import (
+    OnDevice,
+    check_floor,
+    device_limit,
+    fullest,
+    too_large,
+    too_large_for_device,
+    worker_memory,
+)
 from isthmus.experiments.plan.memory import available, bytes_of
 from isthmus.experiments.plan.rehearse import PRELUDE, rehearse
 from isthmus.experiments.plan.replay import Cluster, replay
@@ -48,6 +56,8 @@ class PlanRequest:
     threads: int | None = None
     memory: str | None = None
     """The memory of a machine, such as 16GiB; None: what this one has left."""
+    device_memory: str | None = None
+    """The memory of each worker's accelerator, such as 24GiB; None: the least that one of this machine has, if any."""
     steps: int = 6
     """The number of steps of a rehearsal whose times count."""
 
@@ -62,6 +72,8 @@ class PlanRequest:
             raise InputError("hosts are joined by links: give --link RATE too")
         if self.memory is not None:
             bytes_of(self.memory)
+        if self.device_memory is not None:
+            bytes_of(self.device_memory)
         for entry in self.entries:
             if entry.options.get("auto"):
                 raise InputError(f"{entry.label!r} measures the link when it starts: plan it with options of its own")
@@ -84,6 +96,8 @@ class Outlook:
     transfer_seconds: float
     """The seconds of the busiest direction of a link in a step if nothing were computed."""
     step_seconds: float
+    on_device: OnDevice
+    """The memory of the largest worker on an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,8 @@ class Outlooks:
     memory: int | None
     gauge: Gauge
     recipes: list[Outlook]
+    device_memory: int | None = None
+    """The memory of each worker's accelerator; None: there is none."""
 
     @property
     def base(self) -> Outlook:
@@ -143,7 +159,12 @@ def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
         limit,
         gauge,
         found,
+        device_limit(asked.device_memory),
     )
+    on_device = result.device_memory
+    if on_device is not None and all(one.on_device.needed(asked.config) > on_device for one in found):
+        least = min(found, key=lambda one: one.on_device.needed(asked.config))
+        raise too_large_for_device(f"even {least.label}", least.on_device, asked.config, on_device)
     if not any(one.fits for one in found):
         least = min(found, key=lambda one: one.memory_per_machine)
         raise too_large(f"even {least.label}", least.memory_per_machine, limit or 0)
@@ -185,8 +206,13 @@ def _outlook(
     policy = recipes.find(entry.recipe).policy(entry.options)
     workers, together = len(cluster.machine), cluster.machine.count(0)
     played = rehearse(book, config, policy, workers, cluster.threads, _at_once(cluster), asked.steps)
-    of_parts = zip(shares(book, workers), played, strict=True)
+    of_parts = list(zip(shares(book, workers), played, strict=True))
     memory = [worker_memory(book, parts, round(GAPS * one.memory), gauge.memory) for parts, one in of_parts]
+    on_device = max(
+        (OnDevice.of(config, book, parts, one.memory) for parts, one in of_parts), key=lambda one: one.needed(config)
+    )
+    limit_there = device_limit(asked.device_memory)
+    fits_there = limit_there is None or on_device.needed(config) <= limit_there
     machine = fullest(memory, cluster.machine)
     whole = [steps_of(one.trace) for one in played]
     steady = [steadied(steps[PRELUDE:]) for steps in whole]
@@ -201,8 +227,9 @@ def _outlook(
         {kind: mean(step[kind] for step in sent[PRELUDE:]) for kind in KINDS},
         max(memory),
         machine,
-        limit is None or machine <= limit,
+        fits_there and (limit is None or machine <= limit),
         max(mean(computing(step) for step in steps) for steps in steady) * crowded,
         busiest(steady, cluster, gauge.bandwidth),
         mean((times[-1] - times[PRELUDE]) / asked.steps for times in begun),
+        on_device,
     )
