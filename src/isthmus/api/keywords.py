@@ -42,7 +42,7 @@ class TrainOptions(TypedDict, total=False):
     restarts: int
     """Restarts of a run that lost a worker, without progress between."""
     deterministic: bool
-    """The same bits in every run on equal devices, by slower sums; on CPUs always."""
+    """The same bits in every run, also on accelerators: slower."""
     model: str | type[nn.Module] | Callable[..., nn.Module]
     """gcn, sage or gat, or your own as package.module:Net."""
     layers: int
@@ -88,9 +88,9 @@ class TrainOptions(TypedDict, total=False):
     features: str
     """raw, rows (each row divided by its sum) or standard."""
     features_on: str
-    """device or host; host: in pinned memory, fetched by row, if the device has too little."""
+    """device or host; host: fetched by row, for small devices."""
     compile: str | None
-    """Compile the model around the exchange by this backend, such as inductor."""
+    """Compile by this backend of torch.compile, such as inductor."""
     edge_weights: str
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool
@@ -174,7 +174,7 @@ class WorkerOptions(TypedDict, total=False):
     features: str
     """raw, rows (each row divided by its sum) or standard."""
     compile: str | None
-    """Compile the model around the exchange by this backend, such as inductor."""
+    """Compile by this backend of torch.compile, such as inductor."""
     edge_weights: str
     """auto: an edge's one attribute is its weight; none: all edges count the same."""
     inductive: bool

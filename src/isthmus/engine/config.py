@@ -96,14 +96,14 @@ class TrainConfig:
     """``standard`` gives each column mean 0 and deviation 1."""
     features_on: str = option(
         "device",
-        "{choices}; host: in pinned memory, fetched by row, if the device has too little.",
+        "{choices}; host: fetched by row, for small devices.",
         "Learning",
         "train compare plan",
         choices=("device", "host"),
     )
     """For the models gcn, sage and gat. On the CPU both are the same."""
     compile: str | None = option(
-        None, "Compile the model around the exchange by this backend, such as inductor.", "Learning", "train Worker"
+        None, "Compile by this backend of torch.compile, such as inductor.", "Learning", "train Worker"
     )
     """Of torch.compile; None: the model is called as it is."""
     edge_weights: str = option(

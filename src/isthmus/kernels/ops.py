@@ -10,7 +10,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from isthmus.kernels import on_triton, twin
+from isthmus.kernels import on_csr, on_triton, twin
 from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
@@ -48,7 +48,8 @@ def aggregate(
         out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
     if lib is None:
-        (on_triton if on_triton.runs(x) else twin).aggregate(csr, x, weights, out, accumulate)
+        way = on_triton if on_triton.runs(x) else on_csr if on_csr.runs(csr, x) else twin
+        way.aggregate(csr, x, weights, out, accumulate)
         return out
     x, rounded = _rows(x), "" if out.dtype == sums else f"_{_SUFFIX[out.dtype]}"
     getattr(lib, f"aggregate_{_SUFFIX[x.dtype]}{rounded}")(

@@ -67,9 +67,7 @@ class Job:
     )
     tensorboard: bool = option(False, "Write event files to RUN/tensorboard (an extra).", "Run", "train")
     track: str | None = option(None, "Also report to wandb or mlflow (extras); wandb,mlflow: to both.", "Run", "train")
-    deterministic: bool = option(
-        False, "The same bits in every run on equal devices, by slower sums; on CPUs always.", "Workers", "train"
-    )
+    deterministic: bool = option(False, "The same bits in every run, also on accelerators: slower.", "Workers", "train")
 
     def check(self) -> None:
         """Refuse options before any work is done."""
