@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,18 @@ from isthmus.engine.step import sum_gradients, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import Policy
-from isthmus.minibatch import STRUCTURES, WAYS, Batch, BatchConfig, BatchPolicy, NodeData, Prefetcher, batch_maker
+from isthmus.minibatch import (
+    STRUCTURES,
+    WAYS,
+    Batch,
+    BatchConfig,
+    BatchPolicy,
+    NodeData,
+    Pipeline,
+    Prefetcher,
+    batch_maker,
+    sampling_dag,
+)
 from isthmus.nn import Model, norms_of
 from isthmus.partition import Book
 
@@ -29,6 +40,10 @@ class Plane(Protocol):
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         """Update the weights once; return the loss, which is the same on every worker."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the scheduler of batches did for the last step, for the worker's record; empty without one."""
 
     def close(self, wait: bool) -> None:
         """End what runs beside the steps; ``wait``: all workers close at the same step."""
@@ -72,6 +87,10 @@ class FullGraph:
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         return train_step(model, optimizer, self.view, self.labelled, step, probe, stop)
 
+    @property
+    def told(self) -> dict[str, Any]:
+        return {}
+
     def close(self, wait: bool) -> None:
         """Do nothing: the full graph leaves nothing behind."""
 
@@ -102,7 +121,16 @@ class MiniBatches:
             return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
 
         self.view = view
-        self.prefetcher = Prefetcher(make, policy.ahead, config.steps, transport)
+        self.prefetcher: Prefetcher | Pipeline
+        if policy.dag is None:
+            self.prefetcher = Prefetcher(make, policy.ahead, config.steps, transport)
+        else:
+            dag, scheduler = sampling_dag(maker, policy, transport.device), policy.dag.made_scheduler
+            self.prefetcher = Pipeline(dag, scheduler, policy.ahead, config.steps, transport)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return self.prefetcher.told
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         batch, run = self.prefetcher.take(step), self.view.graph.runtime

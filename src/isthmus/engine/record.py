@@ -61,12 +61,16 @@ class WorkerRecord:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
             _keep_until(self.file, resumed_at)
 
-    def line(self, step: int, seconds: dict[str, float], ledger: Ledger) -> None:
+    def line(
+        self, step: int, seconds: dict[str, float], ledger: Ledger, schedule: dict[str, Any] | None = None
+    ) -> None:
+        """Write what a step took; ``schedule``: what the scheduler of batches did for it, if there is one."""
         if self.file is None:
             return
         links = [[*link, ledger.rows[link], ledger.bytes[link]] for link in ledger.bytes]
         age = {"mean": ledger.mean_age, "max": ledger.age_max}
-        _append(self.file, {"step": step, "seconds": seconds, "links": links, "age": age, "hidden": ledger.hidden})
+        line = {"step": step, "seconds": seconds, "links": links, "age": age, "hidden": ledger.hidden}
+        _append(self.file, {**line, "schedule": schedule} if schedule else line)
 
 
 def _keep_until(file: Path, step: int | None) -> None:

@@ -228,7 +228,7 @@ class _TrainingRun:
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
             self.record.line(**line)
-            self.worker_record.line(progress.step, seconds, ledger)
+            self.worker_record.line(progress.step, seconds, ledger, self.plane.told)
             self.watch({**line, "split": seconds, "bytes": sum(ledger.kinds.values())})
             over = progress.step == config.steps or self.out_of_patience
             if progress.step % every == 0 or over or self.stop.agreed:

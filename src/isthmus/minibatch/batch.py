@@ -41,6 +41,12 @@ class Batch:
     y: Tensor  # of my seed nodes, [s] or [s, C]
     ledger: Ledger = field(default_factory=Ledger)
 
+    @property
+    def num_bytes(self) -> int:
+        """The memory of its rows and edges."""
+        edges = sum(layer.inner.indices.nbytes for layer in self.layers)
+        return self.x.nbytes + self.nodes.nbytes + edges
+
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device, copied from pinned memory where that has some."""
         if is_host(device):
@@ -87,6 +93,9 @@ class BatchMaker:
         y = y.view(-1) if y.shape[1:] == (1,) else y
         return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take())
 
+    def seeds(self, step: int) -> Tensor:
+        """Return the seed nodes that this worker takes at a step, int64, book ids."""
+        return self.shares.of(self.order.at(step), self.transport.rank)
+
     def _expand(self, step: int) -> Expanded:
-        mine = self.shares.of(self.order.at(step), self.transport.rank)
-        return self.expander.expand(mine, step)
+        return self.expander.expand(self.seeds(step), step)

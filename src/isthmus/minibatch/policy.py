@@ -8,11 +8,42 @@ from dataclasses import dataclass, field
 from isthmus.comm import AsIs, Codec
 from isthmus.errors import InputError
 from isthmus.minibatch.cache import CacheConfig
+from isthmus.minibatch.scheduler import Scheduler, make_scheduler
 from isthmus.minibatch.seeds import SHARES
 from isthmus.sample import NeighbourSampler
 
 WAYS = ("apart", "together")
 STRUCTURES = ("here", "owner")
+
+
+@dataclass(frozen=True)
+class DagPolicy:
+    """The rules by which batches are made as DAGs of tasks on a pool of threads (ByteGNN)."""
+
+    scheduler: str = "two-level"
+    """When DAGs are launched, and the order of tasks (`SCHEDULERS`)."""
+    sigma: float = 450.0
+    """The launch score from which on another DAG is launched."""
+    threads: int = 0
+    """Threads of the pool; 0: as many as torch uses."""
+    chunk: int = 16384
+    """Vertices that are drawn, or whose rows are read, by one task."""
+    queue_mb: float = 1024.0
+    """Memory of batches that wait for training, in MB, above which none is launched."""
+    operators: str = "usual"
+    """The operators: the usual ones, or a subclass of `Operators` as package.module:NAME."""
+
+    @property
+    def made_scheduler(self) -> Scheduler:
+        return make_scheduler(self.scheduler, self.sigma)
+
+    def __post_init__(self) -> None:
+        make_scheduler(self.scheduler, self.sigma)  # refuse what it refuses
+        if self.threads < 0 or self.chunk < 1 or self.queue_mb <= 0:
+            raise InputError(
+                "threads must be at least 0, chunk at least 1 and queue_mb above 0, "
+                f"not {self.threads}, {self.chunk}, {self.queue_mb:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -32,8 +63,12 @@ class BatchPolicy:
     """The feature rows of other workers that a worker keeps."""
     seed: int | None = None
     """The seed of all draws; None is the seed of the run."""
+    dag: DagPolicy | None = None
+    """How batches are made as DAGs of tasks; None: one after another, by a thread."""
 
     def __post_init__(self) -> None:
+        if self.dag is not None and self.cache.looks_ahead:
+            raise InputError("cache=list looks at steps whose batches are not begun: use vip or degree")
         if self.share not in SHARES:
             raise InputError(f"unknown share {self.share!r}: use one of {', '.join(SHARES)}")
         if self.ahead < 0:

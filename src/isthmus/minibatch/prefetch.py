@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from isthmus.comm import Ledger, Transport
 from isthmus.errors import WorkerError
@@ -21,6 +22,8 @@ class Prefetcher:
     def __init__(self, make: Callable[[int], Batch], ahead: int, last: int, transport: Transport):
         """``last``: the steps of the run. ``transport``: the loop's, whose ledger counts what batches cost."""
         self.make, self.ahead, self.last, self.transport = make, ahead, last, transport
+        self.told: dict[str, Any] = {}
+        """Nothing is scheduled here."""
         self._turn = threading.Condition()
         self._made: dict[int, Batch] = {}
         self._next = self._permitted = 0

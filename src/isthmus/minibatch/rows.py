@@ -40,33 +40,42 @@ class Rows:
 
         ``coming``: the nodes that the next steps will read, for a cache that wants to know.
         """
-        transport, first = self.requests.transport, self.requests.first
-        where = Where(name, "pull", step, "features")
-        mine = (nodes >= first) & (nodes < first + len(self.own))
-        # One pass over all rows: those of others are overwritten below.
-        out = self._gather(torch.where(mine, nodes - first, 0)) if len(self.own) else self._none(len(nodes))
-        missing = others = (~mine).nonzero().flatten()
-        if self.cache is not None:
-            missing = self._from_cache(nodes, others, out)
-        asked = self.requests.ask(nodes[missing], where) if transport.size > 1 else None
-        if asked is not None:
-            self._exchange(asked, where, out, missing)
+        out = self.none(len(nodes))
+        others = self.read_own(nodes, out)
+        for at, rows in self.fetch(nodes[others], Where(name, "pull", step, "features")):
+            out[others[at]] = rows
         if self.cache is not None and coming:
             self.cache.learn(nodes[others], out[others], coming)
         return out
 
-    def _from_cache(self, nodes: Tensor, missing: Tensor, out: Tensor) -> Tensor:
-        """Fill in the rows that are cached; return the places of those that are not."""
-        assert self.cache is not None
-        place, ledger = self.cache.find(nodes[missing]), self.requests.transport.ledger
-        hit = place >= 0
-        if hit.any():
-            out[missing[hit]] = self.cache.rows[place[hit]]
-        ledger.cache_hits += int(hit.sum())
-        ledger.cache_misses += int((~hit).sum())
-        return missing[~hit]
+    def read_own(self, nodes: Tensor, out: Tensor) -> Tensor:
+        """Write the rows of those nodes that are mine to their places in ``out`` [m, F]; return the other places."""
+        first = self.requests.first
+        mine = (nodes >= first) & (nodes < first + len(self.own))
+        if len(self.own):  # one pass over all places: those of others are overwritten later
+            self._gather(torch.where(mine, nodes - first, 0), out)
+        return (~mine).nonzero().flatten()
 
-    def _exchange(self, asked: Asked, where: Where, out: Tensor, places: Tensor) -> None:
+    def fetch(self, nodes: Tensor, where: Where) -> list[tuple[Tensor, Tensor]]:
+        """Return the rows of other workers' nodes in blocks, each with the places of its rows among the nodes.
+
+        Those that are cached are here; the others are asked for, by all workers at the same time.
+        """
+        found, missing, transport = list[tuple[Tensor, Tensor]](), torch.arange(len(nodes)), self.requests.transport
+        if self.cache is not None:
+            place = self.cache.find(nodes)
+            hit = place >= 0
+            found.append((missing[hit], self.cache.rows[place[hit]]))
+            missing = missing[~hit]
+            transport.ledger.cache_hits += len(nodes) - len(missing)
+            transport.ledger.cache_misses += len(missing)
+        if transport.size > 1:
+            asked = self.requests.ask(nodes[missing], where)
+            found.append((missing[asked.mine.order], self._exchange(asked, where)))
+        return found
+
+    def _exchange(self, asked: Asked, where: Where) -> Tensor:
+        """Answer what was asked of me; return the rows that I asked for, grouped by owner."""
         width, dtype = self.codec.form(self.width, self.own.dtype)
         answers = []
         for q, rows in enumerate(asked.theirs):
@@ -76,11 +85,11 @@ class Rows:
                 self._encode(rows, message, key)
             answers.append(message)
         block = self.requests.answer(answers, asked.mine.counts, where)
-        if len(block):
-            arrived = block
-            if block.dtype != out.dtype:
-                self.codec.decode(block, arrived := out.new_empty(len(block), self.width))
-            out[places[asked.mine.order]] = arrived
+        arrived = self.none(len(block))
+        if not len(block) or block.dtype == arrived.dtype:
+            return block if len(block) else arrived
+        self.codec.decode(block, arrived)
+        return arrived
 
     def _encode(self, rows: Tensor, message: Tensor, key: int) -> None:
         if isinstance(self.own, SparseMatrix):
@@ -88,11 +97,12 @@ class Rows:
         else:
             self.codec.encode(self.own, rows, message, key, None)
 
-    def _gather(self, rows: Tensor) -> Tensor:
-        """Return some of my rows (int32 or int64), dense."""
+    def _gather(self, rows: Tensor, out: Tensor) -> Tensor:
+        """Write some of my rows (int32 or int64), dense, to ``out``; return it."""
         if isinstance(self.own, SparseMatrix):
-            return self.own.take(rows.long()).dense().to(self.dtype or self.own.dtype)
-        return kernels.gather_rows(self.own, rows, self._none(len(rows)))
+            return out.copy_(self.own.take(rows.long()).dense())
+        return kernels.gather_rows(self.own, rows, out)
 
-    def _none(self, count: int) -> Tensor:
+    def none(self, count: int) -> Tensor:
+        """Return memory for some rows as batches have them."""
         return torch.empty(count, self.width, dtype=self.dtype or self.own.dtype)

@@ -45,10 +45,12 @@ class SeedOrder:
     def at(self, step: int) -> Tensor:
         """Return the seed nodes of a step, int64 [at most ``size``], book ids."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        if self._epoch[0] != epoch:
+        known, nodes = self._epoch
+        if known != epoch:  # written whole, since several threads may ask for different epochs
             keys = kernels.random_keys(kernels.stream(_SALT, self.seed, epoch), self.original)
-            self._epoch = epoch, self.nodes[torch.argsort(keys, stable=True)]
-        return self._epoch[1][within * self.size : (within + 1) * self.size]
+            nodes = self.nodes[torch.argsort(keys, stable=True)]
+            self._epoch = epoch, nodes
+        return nodes[within * self.size : (within + 1) * self.size]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from isthmus.errors import InputError
 from isthmus.outside import FORM, imported, is_outside
 from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
+from isthmus.recipes.bytegnn import BYTEGNN
 from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.cdfgnn import CDFGNN
 from isthmus.recipes.distdgl import DISTDGL
@@ -36,6 +37,7 @@ _ALL = (
     CDFGNN,
     DISTGNN,
     DISTDGL,
+    BYTEGNN,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 

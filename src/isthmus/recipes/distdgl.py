@@ -2,7 +2,7 @@
 
 from isthmus.comm import Stages, codec
 from isthmus.local import Policy, Savings
-from isthmus.minibatch import BatchPolicy
+from isthmus.minibatch import BatchPolicy, DagPolicy
 from isthmus.minibatch.cache import CACHES, CacheConfig
 from isthmus.minibatch.seeds import SHARES
 from isthmus.recipes.base import MINI_BATCH, Option, Recipe, Settings
@@ -10,7 +10,8 @@ from isthmus.recipes.common import CODED, coding
 from isthmus.sample.neighbour_sampler import METHODS
 
 
-def _policy(settings: Settings) -> Policy:
+def policy(settings: Settings, dag: DagPolicy | None = None) -> Policy:
+    """Return the policy of mini-batches with these settings; ``dag``: how tasks make them, if not one thread."""
     rows, gradients = coding({**settings, "feedback": False})
     batches = BatchPolicy(
         draw=settings["draw"],
@@ -20,6 +21,7 @@ def _policy(settings: Settings) -> Policy:
         rows=codec(settings["bits"]),  # they never change, so neither do their errors
         cache=CacheConfig(settings["cache"], settings["cache_rows"], settings["window"]),
         seed=settings["seed"],
+        dag=dag,
     )
     return Policy(
         Savings(read_rows=False), Stages(**rows), Stages(**gradients), None, settings["seed"], batches=batches
@@ -30,7 +32,7 @@ DISTDGL = Recipe(
     name="distdgl",
     summary="mini-batches: neighbours drawn for seed nodes, their features pulled from the owners, ahead of the step",
     paper="Zheng et al., DistDGL (IA3 2020); sec. 4.1 of the survey",
-    make=_policy,
+    make=policy,
     plane=MINI_BATCH,
     options={
         "draw": Option("uniform", "how neighbours are drawn: uniform, weighted (by edges) or labor", tuple(METHODS)),

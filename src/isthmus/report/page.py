@@ -14,6 +14,7 @@ import isthmus
 from isthmus.errors import InputError
 from isthmus.report import sections, tables
 from isthmus.report.run import Run
+from isthmus.report.schedule import schedule
 from isthmus.report.text import count, escape
 
 
@@ -25,6 +26,7 @@ def page(runs: Sequence[Run]) -> str:
         ("Where the time went", sections.times(runs)),
         ("What crossed the links in a step", sections.traffic(runs)),
         ("Rows and their age", sections.rows(runs)),
+        ("How batches were scheduled", schedule(runs)),
         ("The partition", sections.partition(runs)),
         ("Options", tables.options_of(runs)),
     )

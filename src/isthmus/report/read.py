@@ -82,6 +82,9 @@ def _worker(rank: int, file: Path) -> WorkerLog:
         mean, oldest = number(age.get("mean")), number(age.get("max"))
         if mean is not None and oldest is not None:
             log.age[step] = mean, oldest
+        told = {name: number(value) for name, value in _pairs(line.get("schedule"))}
+        if told:
+            log.schedule[step] = {name: value for name, value in told.items() if value is not None}
         hidden = number(line.get("hidden"))
         if hidden is not None:
             log.hidden.append(hidden)

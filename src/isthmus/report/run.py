@@ -34,6 +34,7 @@ class WorkerLog:
     rows: dict[int, float] = field(default_factory=dict)  # step → rows sent
     age: dict[int, tuple[float, float]] = field(default_factory=dict)  # step → (mean, max), in steps
     hidden: list[float] = field(default_factory=list)  # per step: the share of transfer time without a wait
+    schedule: dict[int, dict[str, float]] = field(default_factory=dict)  # step → what the scheduler of batches did
 
     @property
     def steps(self) -> int:

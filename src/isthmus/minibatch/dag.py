@@ -1,0 +1,283 @@
+"""The sampling of a batch as a DAG of small tasks: seed nodes, neighbourhood by hops and chunks, features, end.
+
+The logical DAG is made once; `launch` makes the instance of a step. Hops are split into chunks of vertices. A chunk's
+neighbours are drawn by any thread; they get their numbers chunk after chunk, so that these depend on nothing but the
+step; and the rows of the nodes that are new in a chunk are read as soon as they have numbers. Rows of other workers are
+asked for twice: for all hops but the last while the last is drawn, and in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.comm import Ledger, Where
+from isthmus.errors import InputError
+from isthmus.kernels import Csr
+from isthmus.minibatch.apart import Here, layers_of
+from isthmus.minibatch.batch import Batch, BatchMaker, Expanded
+from isthmus.minibatch.policy import BatchPolicy
+from isthmus.minibatch.pool import Pool, Task
+from isthmus.outside import imported
+from isthmus.sample import Block, Expansion, NeighbourSampler, Numbering, Structure
+
+Finished = Callable[[Batch], None]
+
+
+@dataclass
+class Operators:
+    """The operators of a sampling DAG. A subclass may replace any of them (``operators=package.module:NAME``).
+
+    Each is called by several threads at once, for several steps; what it returns may depend on its arguments alone.
+    """
+
+    maker: BatchMaker
+
+    def seeds(self, step: int) -> Tensor:
+        """Return the seed nodes of this worker, int64 [s], book ids."""
+        return self.maker.seeds(step)
+
+    def neighbours(
+        self, sampler: NeighbourSampler, structure: Structure, rows: Tensor, where: tuple[int, int]
+    ) -> Expansion:
+        """Draw the neighbours of some rows of the structure (int32), as its columns (int32); ``where``: (step, hop)."""
+        return sampler.draw(structure, rows, *where)
+
+    def features(self, nodes: Tensor, out: Tensor) -> Tensor:
+        """Write the rows that this worker has of some nodes (int64, book ids); return the places of the others."""
+        return self.maker.rows.read_own(nodes, out)
+
+
+@dataclass
+class SamplingDag:
+    """The logical DAG of a run: what every instance has in common."""
+
+    maker: BatchMaker
+    operators: Operators
+    threads: int
+    chunk: int
+    """Vertices of a chunk."""
+    most_bytes: float
+    """Of batches that are made and wait."""
+    asks_labels: bool
+    """Whether the labels of seed nodes may be at other workers."""
+    device: torch.device
+    """Where batches are trained on."""
+    _spare: list[Numbering] = field(default_factory=list)
+    _rows: int = 0
+
+    @property
+    def here(self) -> Here | None:
+        """The expander, if this worker has all edges; else the neighbourhood is one request."""
+        return self.maker.expander if isinstance(self.maker.expander, Here) else None
+
+    @property
+    def requests(self) -> int:
+        """The requests to other workers that every instance makes."""
+        if self.maker.transport.size == 1:
+            return 0 if self.here else 1
+        return self.asks_labels + (min(2, self.hops) if self.here else 2)
+
+    @property
+    def hops(self) -> int:
+        return len(self.here.sampler.fanouts) if self.here else 0
+
+    def launch(self, step: int, pool: Pool, finished: Finished) -> None:
+        """Make the instance of a step, and let it run."""
+        instance = _Instance(self, step, pool, finished)
+        instance.add(instance.start)
+
+    def numbering(self) -> Numbering:
+        """Return a table that no instance uses."""
+        assert self.here is not None
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return Numbering(self.here.structure.num_rows)
+
+    def give_back(self, numbering: Numbering) -> None:
+        self._spare.append(numbering)
+
+    def buffer(self, rows: int) -> Tensor:
+        """Return memory for the features of a batch that has at least so many rows: those of the largest so far."""
+        self._rows = max(self._rows, rows + rows // 8)
+        return self.maker.rows.none(self._rows)
+
+
+class _Instance:
+    """The DAG of one step while it runs. What one task writes, tasks after it read."""
+
+    def __init__(self, dag: SamplingDag, step: int, pool: Pool, finished: Finished):
+        self.dag, self.step, self.pool, self.finished = dag, step, pool, finished
+        self.asked = 0
+        self.before_end: list[Task] = []
+        self.blocks: list[Block] = []
+        self.x, self.beyond = dag.buffer(0), list[tuple[int, Tensor]]()
+        self.others: list[Tensor] = []  # places of other workers' rows that were not asked for yet
+        self.arrived: list[tuple[Tensor, Tensor]] = []  # places, rows
+        self.ledger = Ledger()
+
+    def add(self, run: Callable[[], None], cost: float = 0.0, after: Iterable[Task] = ()) -> Task:
+        return self.pool.add(Task(self.step, run, cost), after)
+
+    def ask(self, run: Callable[[], None], after: Iterable[Task] = ()) -> Task:
+        """Add a request, the next of this DAG. Every worker adds the same ones in the same order."""
+        turn, self.asked = (self.step, self.asked), self.asked + 1
+        return self.pool.add(Task(self.step, run, turn=turn), after)
+
+    @property
+    def alone(self) -> bool:
+        return self.dag.maker.transport.size == 1
+
+    def start(self) -> None:
+        """Take the seed nodes, and begin with their labels and their neighbours."""
+        dag = self.dag
+        self.seeds = dag.operators.seeds(self.step)
+        asks = dag.asks_labels and not self.alone
+        self.before_end.append(self.ask(self._labels) if asks else self.add(self._labels))
+        if dag.here is None:
+            self.ask(self._expand)  # also alone: its tables serve one batch at a time
+            return
+        self.numbering = dag.numbering()
+        self.numbering.start(dag.here.structure.rows_of(self.seeds))
+        self._read(self.numbering.nodes, 0)
+        self._hop(0)
+
+    def _labels(self) -> None:
+        labels = self.dag.maker.labels
+        if self.dag.asks_labels:
+            y = labels.pull(self.seeds, self.step, "labels")
+        else:
+            y = torch.empty(len(self.seeds), labels.width, dtype=labels.own.dtype)
+            labels.read_own(self.seeds, y)
+        self.y = y.view(-1) if y.shape[1:] == (1,) else y
+
+    def _hop(self, hop: int) -> None:
+        """Add the tasks of a hop: chunks of the frontier are drawn, then numbered one after the other."""
+        here, frontier, chunk = self.dag.here, self.numbering.nodes, self.dag.chunk
+        assert here is not None
+        self.parts: list[tuple[Tensor, Expansion]] = []
+        last: tuple[Task, ...] = ()
+        starts = range(0, max(len(frontier), 1), chunk)
+        for at in starts:
+            rows, drawn = frontier[at : at + chunk], list[Expansion]()
+            _, degree = kernels.row_spans(here.structure.pattern, rows)
+            draw = self.add(partial(self._draw, rows, hop, drawn), float(degree.sum()))
+            number = partial(self._number, drawn, hop if at == starts[-1] else None)
+            last = (self.add(number, after=(draw, *last)),)
+
+    def _draw(self, rows: Tensor, hop: int, drawn: list[Expansion]) -> None:
+        here = self.dag.here
+        assert here is not None
+        drawn.append(self.dag.operators.neighbours(here.sampler, here.structure, rows, (self.step, hop)))
+
+    def _number(self, drawn: list[Expansion], ends: int | None) -> None:
+        """Number the neighbours of a chunk; their rows can be read now. ``ends``: the hop of which it is the last."""
+        (found,), before = drawn, len(self.numbering.nodes)
+        self.parts.append((self.numbering.add(found.indptr, found.neighbours).indices, found))
+        self._read(self.numbering.nodes[before:], before)
+        if ends is None:
+            return
+        self.blocks.insert(0, _joined(self.parts, len(self.numbering.nodes)))
+        if ends + 2 == self.dag.hops:
+            self._fetch_task(self.numbering.nodes)
+        if ends + 1 < self.dag.hops:
+            self._hop(ends + 1)
+            return
+        self._fetch_task(self.numbering.nodes)
+        self.add(self._end, after=self.before_end)
+
+    def _expand(self) -> None:
+        """Let owners draw the whole neighbourhood: of some structures nobody has all edges."""
+        self.found = self.dag.maker.expander.expand(self.seeds, self.step)
+        nodes = self.found.nodes
+        for at in range(0, len(nodes), self.dag.chunk):
+            self._read(nodes[at : at + self.dag.chunk], at)
+        self._fetch_task(nodes)
+        self.add(self._end, after=self.before_end)
+
+    def _read(self, nodes: Tensor, first: int) -> None:
+        """Add the task that reads the rows of some nodes, those from place ``first`` of this batch on."""
+        if len(nodes):
+            read = partial(self._features, nodes, first, self.others)
+            self.before_end.append(self.add(read, float(len(nodes) * self.x.shape[1])))
+
+    def _features(self, nodes: Tensor, first: int, others: list[Tensor]) -> None:
+        room = self.x[first : first + len(nodes)]
+        if len(room) < len(nodes):  # the largest batch so far
+            room = torch.empty(len(nodes), self.x.shape[1], dtype=self.x.dtype)
+            self.beyond.append((first, room))
+        places = self.dag.operators.features(nodes.long(), room)
+        if len(places):
+            others.append(places + first)
+
+    def _fetch_task(self, nodes: Tensor) -> None:
+        """Ask for the rows of other workers among the nodes that have numbers and were not asked for yet."""
+        if not self.alone:
+            self.before_end.append(self.ask(partial(self._fetch, nodes, self.others), tuple(self.before_end)))
+            self.others = []
+
+    def _fetch(self, nodes: Tensor, others: list[Tensor]) -> None:
+        places = torch.cat([*others, torch.empty(0, dtype=torch.int64)]).sort().values
+        rows, where = self.dag.maker.rows, Where("features", "pull", self.step, "features")
+        self.arrived += [(places[at], block) for at, block in rows.fetch(nodes[places].long(), where)]
+        self.ledger.add(self.dag.maker.transport.ledger.take())
+
+    def _end(self) -> None:
+        """Put the batch together."""
+        found = self.found if self.dag.here is None else self._expanded(self.dag.here.structure)
+        x, n = self.x, len(found.nodes)
+        if n > len(x):
+            x = self.dag.buffer(n)
+            x[: len(self.x)] = self.x
+            self.beyond.sort(key=lambda piece: piece[0])
+        x = x[:n]
+        for first, rows in self.beyond:
+            x[first : first + len(rows)] = rows
+        for places, rows in self.arrived:
+            x[places] = rows
+        seeds = len(self.dag.maker.order.at(self.step))
+        batch = Batch(self.step, seeds, found.nodes, found.layers, x, self.y, self.ledger)
+        self.finished(batch.to(self.dag.device))
+
+    def _expanded(self, structure: Structure) -> Expanded:
+        nodes = self.numbering.nodes.clone()
+        self.dag.give_back(self.numbering)
+        _, degree = kernels.row_spans(structure.pattern, nodes)
+        original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
+        return Expanded(nodes.long(), layers_of(tuple(self.blocks), original, degree))
+
+
+def sampling_dag(maker: BatchMaker, policy: BatchPolicy, device: torch.device) -> SamplingDag:
+    """Return the logical DAG of a run."""
+    asked = policy.dag
+    assert asked is not None
+    make = Operators if asked.operators == "usual" else imported(asked.operators, "operators")
+    if not (isinstance(make, type) and issubclass(make, Operators)):
+        raise InputError(f"{asked.operators} is no subclass of isthmus.minibatch.Operators: make it one")
+    return SamplingDag(
+        maker,
+        make(maker),
+        asked.threads or torch.get_num_threads(),
+        asked.chunk,
+        asked.queue_mb * 1e6,
+        policy.share != "owner",
+        device,
+    )
+
+
+def _joined(parts: list[tuple[Tensor, Expansion]], num_cols: int) -> Block:
+    """Return the block of a hop from its chunks."""
+    (numbers, found), *more = parts
+    if not more:
+        return Block(Csr(found.indptr, numbers, num_cols), found.scale, found.weight)
+    counts = torch.cat([one.indptr.diff() for _, one in parts])
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    weights = [one.weight for _, one in parts if one.weight is not None]
+    csr = Csr(indptr, torch.cat([each for each, _ in parts]), num_cols)
+    return Block(csr, torch.cat([one.scale for _, one in parts]), torch.cat(weights) if weights else None)

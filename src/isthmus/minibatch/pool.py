@@ -1,0 +1,130 @@
+"""Run small tasks on a pool of threads, and requests to other workers one after another in an order that all share."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+Turn = tuple[int, int]
+"""The place of a request among all requests of a run: (step, place in its DAG)."""
+
+
+@dataclass(eq=False)
+class Task:
+    """A piece of work of one DAG. It runs when all tasks that it comes after have ended."""
+
+    dag: int
+    run: Callable[[], None]
+    cost: float = 0.0
+    """The data that it has to handle: neighbours to look at, or rows times their width."""
+    turn: Turn | None = None
+    """For a request to other workers, its place in the order that all workers share."""
+    waits: int = 0
+    done: bool = False
+    then: list[Task] = field(default_factory=list)
+
+
+class Pool:
+    """Threads that run tasks, the least by ``key`` first; one more thread makes the requests, in the order of turns.
+
+    Requests are made in lock-step by all workers, and there are as many in every DAG. So their order is fixed, by DAG
+    and by place in it, and a thread of its own waits for the others: no thread of the pool ever does.
+    """
+
+    def __init__(
+        self, threads: int, key: Callable[[Task], tuple], requests: int, first: int, turn: threading.Condition
+    ):
+        """``requests``: the requests of every DAG. ``first``: the first DAG. ``turn`` hears of whatever ends."""
+        self.key, self.requests, self.turn = key, requests, turn
+        self.error: BaseException | None = None
+        self.seconds: dict[int, float] = {}
+        """The time that tasks of these DAGs have worked, without that of requests. Who wants to know adds a DAG."""
+        self._ready: list[tuple] = []
+        self._requests: dict[Turn, Task] = {}
+        self._next: Turn = first, 0
+        self._number = itertools.count()
+        self._closed = False
+        work = [self._work] * threads + [self._answer] * bool(requests)
+        self._threads = [threading.Thread(target=each, name="batches", daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, task: Task, after: Iterable[Task] = ()) -> Task:
+        """Add a task that runs after some others; return it."""
+        with self.turn:
+            for other in after:
+                if not other.done:
+                    other.then.append(task)
+                    task.waits += 1
+            if not task.waits:
+                self._push(task)
+        return task
+
+    def close(self, timeout: float) -> None:
+        """End the threads, each after the task that it is running."""
+        with self.turn:
+            self._closed = True
+            self.turn.notify_all()
+        end = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()))
+
+    def _push(self, task: Task) -> None:
+        if task.turn is None:
+            heapq.heappush(self._ready, (*self.key(task), next(self._number), task))
+        else:
+            self._requests[task.turn] = task
+        self.turn.notify_all()
+
+    def _work(self) -> None:
+        self._serve(lambda: heapq.heappop(self._ready)[-1] if self._ready else None)
+
+    def _answer(self) -> None:
+        self._serve(self._request)
+
+    def _request(self) -> Task | None:
+        task = self._requests.pop(self._next, None)
+        if task is not None:
+            step, place = self._next
+            self._next = (step, place + 1) if place + 1 < self.requests else (step + 1, 0)
+        return task
+
+    def _serve(self, find: Callable[[], Task | None]) -> None:
+        found: list[Task] = []
+
+        def ready() -> bool:
+            if not self._closed and (task := find()) is not None:
+                found.append(task)
+            return bool(found) or self._closed
+
+        while True:
+            with self.turn:
+                self.turn.wait_for(ready)
+                if not found:
+                    return
+                task = found.pop()
+            begun = time.perf_counter()
+            try:
+                task.run()
+            except BaseException as error:  # handed to the loop, which raises it
+                with self.turn:
+                    self.error, self._closed = self.error or error, True
+                    self.turn.notify_all()
+                return
+            self._end(task, 0.0 if task.turn else time.perf_counter() - begun)
+
+    def _end(self, task: Task, seconds: float) -> None:
+        with self.turn:
+            task.done = True
+            if task.dag in self.seconds:
+                self.seconds[task.dag] += seconds
+            for follower in task.then:
+                follower.waits -= 1
+                if not follower.waits:
+                    self._push(follower)
+            task.then.clear()
