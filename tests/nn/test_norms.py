@@ -7,7 +7,9 @@ import copy
 import numpy as np
 import pytest
 import torch
-from graphs import community_graph, cut, whole_edges
+from exactly import plainly
+from graphs import community_graph, cut
+from norm_cases import NORMS
 from torch import nn
 
 from isthmus.comm import Hub
@@ -19,22 +21,6 @@ from isthmus.nn import distribute
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed: pip install 'isthmus[pyg]'")
 GRAPH = community_graph()
 
-NORMS = {
-    "torch": lambda: nn.BatchNorm1d(6),
-    "cumulative": lambda: nn.BatchNorm1d(6, momentum=None),
-    "without running statistics": lambda: nn.BatchNorm1d(6, track_running_stats=False, affine=False),
-    "SyncBatchNorm": lambda: nn.SyncBatchNorm(6),
-    "BatchNorm": lambda: pyg.BatchNorm(6),
-    "single element": lambda: pyg.BatchNorm(6, allow_single_element=True),
-    "LayerNorm": lambda: pyg.LayerNorm(6),
-    "GraphNorm": lambda: pyg.GraphNorm(6),
-    "PairNorm": lambda: pyg.PairNorm(),
-    "PairNorm by row": lambda: pyg.PairNorm(scale_individually=True),
-    "InstanceNorm": lambda: pyg.InstanceNorm(6, affine=True, track_running_stats=True),
-    "GraphSizeNorm": lambda: pyg.GraphSizeNorm(),
-    "MeanSubtractionNorm": lambda: pyg.MeanSubtractionNorm(),
-    "DiffGroupNorm": lambda: pyg.DiffGroupNorm(6, 3),
-}
 BY_GROUP = ("LayerNorm", "GraphNorm", "PairNorm", "PairNorm by row", "InstanceNorm", "GraphSizeNorm")
 
 
@@ -210,22 +196,11 @@ def test_models_of_ogb_train_as_they_are(books, conv, dropout):
         runs[parts] = losses, results[0].model.state_dict()
         for other in results[1:]:
             torch.testing.assert_close(other.model.state_dict(), runs[parts][1], rtol=0, atol=0)
-    want = runs[1] if dropout else plainly(model)
-    for losses, weights in runs.values():
-        np.testing.assert_allclose(losses, want[0], rtol=0, atol=1e-10)
-        torch.testing.assert_close(dict(weights), dict(want[1]), rtol=0, atol=1e-8)
-
-
-def plainly(model):
-    """Twenty steps of PyG in one process."""
-    model, losses = copy.deepcopy(model), []
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    x, y, edges = torch.from_numpy(GRAPH.x), torch.from_numpy(GRAPH.y), whole_edges(GRAPH)
-    train_rows = torch.from_numpy(GRAPH.train_mask[:, 0])
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x, edges)[train_rows], y[train_rows])
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model.state_dict()
+    if not dropout:
+        losses, weights = plainly(model, GRAPH)
+        np.testing.assert_allclose(runs[1][0], losses, rtol=0, atol=1e-10)
+        found = torch.cat([runs[1][1][name].flatten() for name, _ in model.named_parameters()])
+        torch.testing.assert_close(found, weights, rtol=0, atol=1e-8)
+    for losses, state in runs.values():
+        np.testing.assert_allclose(losses, runs[1][0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(dict(state), dict(runs[1][1]), rtol=0, atol=1e-8)
