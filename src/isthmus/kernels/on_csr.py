@@ -12,6 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from isthmus.kernels import twin
 from isthmus.kernels.csr import Csr, Weights
 
 _DTYPES = (torch.float32, torch.float64)
@@ -41,10 +42,4 @@ def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bo
     scaled = x if weights.col is None else x * weights.col[:, None]
     _let_torch_warn()
     pattern = torch.sparse_csr_tensor(offsets, columns, edge, (csr.num_rows, len(x)), check_invariants=False)
-    total = pattern @ scaled
-    if weights.add_self:
-        total += scaled[: csr.num_rows]
-    targets = slice(None) if csr.targets is None else csr.targets.long()
-    if weights.row is not None:
-        total *= weights.row[targets, None]
-    out[targets] = (out[targets] + total if accumulate else total).to(out.dtype)
+    twin.store(csr, pattern @ scaled, scaled, weights, out, accumulate)

@@ -26,6 +26,11 @@ def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bo
     if weights.edge is not None:
         messages = messages * weights.edge[edges, None]
     total = wide.new_zeros(csr.num_rows, x.shape[1]).index_add_(0, rows, messages)
+    store(csr, total, scaled, weights, out, accumulate)
+
+
+def store(csr: Csr, total: Tensor, scaled: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
+    """Add the rows' own to the sums over their edges, scale them, and put them where they belong."""
     if weights.add_self:
         total += scaled[: csr.num_rows]
     targets = slice(None) if csr.targets is None else csr.targets.long()
