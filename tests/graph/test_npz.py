@@ -186,7 +186,6 @@ BAD = {
     "edge_attr NaN": ({"edge_attr": np.r_[np.zeros(11), np.nan]}, "edge_attr has nan in row 11"),
     "node_type short": ({"node_type": np.zeros(3, int)}, "node_type has shape"),
     "no y": ({"y": None}, "has no y .there is: edge_index, test_mask, train_mask, val_mask, x"),
-    "no x": ({"x": None}, "has no x "),
     "label inf": ({"y": np.array([0, 1, np.inf, 0, 0, 0])}, "y of node 2 is inf, not a class number"),
     "label 1e30": ({"y": np.array([0, 1, 1e30, 0, 0, 0])}, "y of node 2 is 1e.30, not a class number"),
     "label of 64 bits": ({"y": np.array([0, 2**64 - 1, 0, 0, 0, 0], np.uint64)}, "y of node 1 is 18446744073709551615"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from oracle.learnt_rows import LearntRows
 from oracle.mini_batch import key, mini_batch
 
 from isthmus.graph.graph import Graph
@@ -49,8 +50,12 @@ def losses(
     seed: int,
     steps: int,
     lr: float,
+    learnt: LearntRows | None = None,
 ) -> list[float]:
-    """Return the loss of every step of gradient descent; weights as in `oracle.full_graph`."""
+    """Return the loss of every step of gradient descent; weights as in `oracle.full_graph`.
+
+    ``learnt``: rows in place of features, which are learnt beside the weights.
+    """
     adjacency = {
         v: sorted(graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()) for v in range(graph.num_nodes)
     }
@@ -58,9 +63,9 @@ def losses(
     train, found = np.nonzero(graph.train_mask[:, 0])[0].tolist(), []
     for step in range(steps):
         seeds = seeds_of(train, size, seed, step)
-        _, hops = mini_batch(adjacency, seeds, fanouts, seed, step, "uniform")
+        nodes, hops = mini_batch(adjacency, seeds, fanouts, seed, step, "uniform")
         weights = [w.detach().requires_grad_() for w in weights]
-        h = x
+        h = x if learnt is None else learnt.weight
         for layer, edges in enumerate(reversed(hops)):
             p = propagation(graph, edges, model)
             h = h if layer == 0 else torch.relu(h)
@@ -68,6 +73,8 @@ def losses(
             h = h + weights[2 * layer + 1]
         loss = torch.nn.functional.cross_entropy(h[seeds], y[seeds])
         found.append(float(loss.detach()))
+        if learnt is not None:
+            learnt.update(nodes, torch.autograd.grad(loss, learnt.weight, retain_graph=True)[0])
         gradients = torch.autograd.grad(loss, weights)
         weights = [w - lr * g for w, g in zip(weights, gradients, strict=True)]
     return found

@@ -58,7 +58,7 @@ class State:
 
 def save_worker(run: Path, step: int, rank: int, state: dict[str, Tensor]) -> None:
     """Write a worker's own share of a checkpoint; `save` publishes the checkpoint when all shares are written."""
-    with _building(run, step) as folder:
+    with building(run, step) as folder:
         save_file(_contiguous(state), folder / _worker_file(rank))
 
 
@@ -79,14 +79,14 @@ def save_extra(run: Path, step: int, extra: dict[str, Any]) -> None:
         raise InputError(f"extra holds a {type(value).__name__}: it keeps numbers, words, lists, dicts and tensors")
 
     content = plain(extra)
-    with _building(run, step) as folder:
+    with building(run, step) as folder:
         (folder / "extra.json").write_text(json.dumps(content))
         save_file(_contiguous(tensors), folder / "extra.safetensors")
 
 
 def read_extra(run: Path, step: int) -> dict[str, Any]:
     """Return what `save_extra` wrote; lists in place of tuples, and words for names that were numbers."""
-    file = _folder(run, step) / "extra.json"
+    file = folder_of(run, step) / "extra.json"
     if not file.is_file():
         return {}
     tensors = _load(file.with_suffix(".safetensors"))
@@ -112,21 +112,21 @@ def save(
     workers: int,
 ) -> None:
     """Write ``checkpoints/step-N``; `identity` is what a resumed run must share with this one."""
-    with _building(run, progress.step) as building:
+    with building(run, progress.step) as folder:
         state, groups = _flatten(optimizer.state_dict())
-        save_file(_contiguous(model.state_dict()), building / "model.safetensors")
-        save_file(_contiguous(state), building / "optimizer.safetensors")
-        save_file(_contiguous(best), building / "best.safetensors")
+        save_file(_contiguous(model.state_dict()), folder / "model.safetensors")
+        save_file(_contiguous(state), folder / "optimizer.safetensors")
+        save_file(_contiguous(best), folder / "best.safetensors")
         about = State(progress, groups, identity, workers)
-        (building / "state.json").write_text(json.dumps(asdict(about), indent=1))
-        (building / _SUMS).unlink(missing_ok=True)
-        sums = {file.name: sha256(file) for file in sorted(building.iterdir())}
-        (building / _SUMS).write_text(json.dumps(sums, indent=1))
-        publish(building, _folder(run, progress.step))
+        (folder / "state.json").write_text(json.dumps(asdict(about), indent=1))
+        (folder / _SUMS).unlink(missing_ok=True)
+        sums = {file.name: sha256(file) for file in sorted(folder.iterdir())}
+        (folder / _SUMS).write_text(json.dumps(sums, indent=1))
+        publish(folder, folder_of(run, progress.step))
     done = [step for step in steps(run) if step <= progress.step]
     for step in steps(run):
         if step not in (0, *done[-KEEP:]):  # a later checkpoint was damaged and skipped: remove it
-            shutil.rmtree(_folder(run, step), ignore_errors=True)
+            shutil.rmtree(folder_of(run, step), ignore_errors=True)
 
 
 def newest(run: Path, note: Callable[[str], None]) -> int:
@@ -138,10 +138,10 @@ def newest(run: Path, note: Callable[[str], None]) -> int:
         raise InputError(f"{run} has no checkpoint to resume from: start it without --resume")
     wrong = ""
     for step in reversed(found):
-        wrong = damage(_folder(run, step))
+        wrong = damage(folder_of(run, step))
         if not wrong:
             return step
-        note(f"{_folder(run, step)} is damaged ({wrong}) and skipped")
+        note(f"{folder_of(run, step)} is damaged ({wrong}) and skipped")
     raise InputError(f"every checkpoint of {run} is damaged (the first: {wrong}): start again with another --out")
 
 
@@ -172,7 +172,7 @@ def restore(
             f"{run} was started with other options: {', '.join(changed)}{hint}: resume with the same options, or start "
             "another run in another folder"
         )
-    with fitting(_folder(run, step)):
+    with fitting(folder_of(run, step)):
         model.load_state_dict(weights)
         optimizer.load_state_dict(_unflatten(tensors, state.optimizer, optimizer))
     return state.progress, best, state.workers
@@ -192,7 +192,7 @@ def fitting(folder: Path) -> Iterator[None]:
 
 def restore_worker(run: Path, step: int, rank: int) -> dict[str, Tensor]:
     """Return the tensors that `save_worker` saved."""
-    return _load(_folder(run, step) / _worker_file(rank))
+    return _load(folder_of(run, step) / _worker_file(rank))
 
 
 def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
@@ -200,9 +200,9 @@ def read_best(run: Path) -> tuple[Progress, dict[str, Tensor], dict[str, Any]]:
     found = steps(run)
     if not found:
         raise InputError(f"{run} has no checkpoint: give the folder of a run that was trained")
-    wrong = damage(_folder(run, found[-1]))
+    wrong = damage(folder_of(run, found[-1]))
     if wrong:
-        raise InputError(f"{_folder(run, found[-1])} is damaged ({wrong}): delete it, and the one before it is used")
+        raise InputError(f"{folder_of(run, found[-1])} is damaged ({wrong}): delete it, and the one before it is used")
     state, best = _read(run, found[-1], "best")
     return state.progress, best, state.identity
 
@@ -213,15 +213,15 @@ def steps(run: Path) -> list[int]:
     return sorted(int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{1,15}", name))
 
 
-def _folder(run: Path, step: int) -> Path:
+def folder_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step}"
 
 
 @contextmanager
-def _building(run: Path, step: int) -> Iterator[Path]:
+def building(run: Path, step: int) -> Iterator[Path]:
     """Give the folder in which all workers write a checkpoint until it is complete; remove it if writing fails."""
     folder = run / "checkpoints" / f".step-{step}"
-    with writing(_folder(run, step)):
+    with writing(folder_of(run, step)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             yield folder
@@ -236,7 +236,7 @@ def _worker_file(rank: int) -> str:
 
 def _read(run: Path, step: int, *names: str) -> tuple[Any, ...]:
     """Return the `State` and the named tensors."""
-    file = _folder(run, step) / "state.json"
+    file = folder_of(run, step) / "state.json"
     state = read_as(State, read_json(file, _SHARED), str(file), _AGAIN)
     return state, *(_load(file.with_name(f"{name}.safetensors")) for name in names)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from isthmus.device import HOST, on_host
+from isthmus.device import HOST, on_host, to_device
 from isthmus.engine.config import BATCH_SIZE, TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -26,6 +26,7 @@ from isthmus.minibatch import (
     Pipeline,
     Prefetcher,
     batch_maker,
+    learnt_rows,
     sampling_dag,
 )
 from isthmus.nn import Model, norms_of
@@ -44,6 +45,9 @@ class Plane(Protocol):
     @property
     def told(self) -> dict[str, Any]:
         """What the scheduler of batches did for the last step, for the worker's record; empty without one."""
+
+    def settle(self) -> None:
+        """Return when no update of this worker's is under way."""
 
     def close(self, wait: bool) -> None:
         """End what runs beside the steps; ``wait``: all workers close at the same step."""
@@ -64,6 +68,8 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         raise InputError(
             f"--fanout draws for {hops} hop(s), but the model has {len(model.convs)} layer(s): give one each"
         )
+    if views.train.learnt is not None and views.train.graph.runtime.loss_scale is not None:
+        raise InputError("learnt rows take no fp16, whose gradients are scaled: give precision=bf16 or fp32")
     normalises = any(True for _ in norms_of(model))
     asked = BatchConfig(
         size=config.batch_size or BATCH_SIZE,
@@ -90,6 +96,9 @@ class FullGraph:
     @property
     def told(self) -> dict[str, Any]:
         return {}
+
+    def settle(self) -> None:
+        """Do nothing: a step is over when it returns."""
 
     def close(self, wait: bool) -> None:
         """Do nothing: the full graph leaves nothing behind."""
@@ -121,6 +130,7 @@ class MiniBatches:
             return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
 
         self.view = view
+        self.learnt = None if view.learnt is None else learnt_rows(view.learnt, book, transport)
         self.prefetcher: Prefetcher | Pipeline
         if policy.dag is None:
             self.prefetcher = Prefetcher(make, policy.ahead, config.steps, transport)
@@ -137,11 +147,16 @@ class MiniBatches:
         model.train()
         optimizer.zero_grad(set_to_none=True)
         run.begin(step, layers=batch.layers)
-        logits = self._checked(model(self.view.graph, batch.x), batch)
+        x = batch.x
+        if self.learnt is not None:
+            x = to_device(self.learnt.pull(batch.nodes, step), run.transport.device).requires_grad_()
+        logits = self._checked(model(self.view.graph, x), batch)
         loss = self.view.loss.share(logits, batch.y, run.transport, step, batch.seeds)
         run.backward(loss)
         total = sum_gradients(model, loss.detach(), step, run, stop)
         optimizer.step()
+        if self.learnt is not None:
+            self.learnt.push(on_host(torch.zeros_like(x) if x.grad is None else x.grad), step)
         run.begin(step, training=False)  # the graph is the whole one again, and the batch is let go
         return total
 
@@ -155,5 +170,11 @@ class MiniBatches:
             )
         return logits
 
+    def settle(self) -> None:
+        if self.learnt is not None:
+            self.learnt.settle()
+
     def close(self, wait: bool) -> None:
         self.prefetcher.close(wait)
+        if self.learnt is not None and not wait:
+            self.learnt.close()

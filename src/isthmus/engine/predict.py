@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
 from isthmus.device import on_host
-from isthmus.engine import step
+from isthmus.engine import checkpoint, step
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.gather import OwnRows
+from isthmus.engine.learnt import RunRows, own_range
 from isthmus.engine.node_list import read_nodes
 from isthmus.engine.prediction_csv import CsvTable
 from isthmus.engine.predictions import (
@@ -175,6 +176,12 @@ def predict(
     dense = not isinstance(net, Model)
     config = replace(trained.config, loss=None, metric=None, hosts=None)  # a run may name code that nobody asked for
     view = Views.of(book, config, _by_halo(policy or Policy()), transport, dense).scored[-1]  # the view of all nodes
+    if view.learnt is not None:
+        if asked.source is not None:
+            raise InputError(f"{asked.run} has learnt rows for the nodes of its own graph alone: leave --source out")
+        learnt = RunRows(view.learnt, own_range(book, transport))
+        learnt.restore(Path(asked.run), checkpoint.steps(Path(asked.run))[-1])
+        learnt.use_best()
     own_nodes = view.graph.nodes[: view.graph.num_inner]  # under a vertex-cut, mirrors follow
     turns: Iterator[Tensor]
     if asked.fanout is None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
-from isthmus.device import HOST, is_host, on_host
+from isthmus.device import HOST, is_host, on_host, to_device
 from isthmus.engine.config import DTYPES, ROWS_DTYPES, TrainConfig
 from isthmus.engine.learning import Learner
+from isthmus.engine.learnt import input_width, make_table
 from isthmus.engine.room import check_room
 from isthmus.errors import InputError
+from isthmus.features.embedding import Embedding
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, HostRows, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
@@ -84,6 +87,15 @@ class View:
     loss: Loss
     passes: int = 1
     """The number of forward and backward passes in a step, each with draws of its own."""
+    learnt: Embedding | None = None
+    """The rows that this worker's nodes learn, where the graph has no features."""
+
+    @property
+    def x(self) -> Any:
+        """The rows that a model reads, [n, F]: features, or learnt rows as they are now."""
+        if self.learnt is None:
+            return self.data.x
+        return to_device(self.learnt.rows, self.graph.runtime.transport.device)
 
 
 @dataclass(frozen=True)
@@ -119,13 +131,14 @@ class Views:
         if graph.runtime.whole.replicated:
             data = data.with_mirrors(graph)
         train, task = data.masks["train"], Task.of(book)
+        learnt = make_table(part, book, config, policy, transport)
         loss = build_loss(config.loss, task, data.y[train], transport)
 
         def view(of: LocalGraph, rows: Data, scores: tuple[str, ...]) -> View:
             if isinstance(rows.x, SparseMatrix) and not of.runtime.keeps_sparse:
                 rows = Data(rows.x.dense(), rows.y, rows.masks)
             of.runtime.fix(rows.x)
-            return View(of, rows, book.classes, scores, loss, config.accumulate)
+            return View(of, rows, book.classes, scores, loss, config.accumulate, learnt)
 
         if not config.inductive:
             whole = view(graph, data, ("train", "val", "test"))
@@ -161,7 +174,7 @@ def prepare(
 ) -> tuple[Views, nn.Module, Learner]:
     """Build views, model and its learner; all workers call it together. ``model`` replaces the one of the config."""
     if model is None:
-        model = config.model.build(book.features, book.classes, config.seed, DTYPES[config.dtype])
+        model = config.model.build(input_width(book, policy), book.classes, config.seed, DTYPES[config.dtype])
     distribute(model)
     model.to(transport.device)
     if config.compile is not None:

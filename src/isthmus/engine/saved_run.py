@@ -151,13 +151,15 @@ def class_name(model: nn.Module | type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def described(model: nn.Module, config: TrainConfig, book: Book, transport: Transport) -> dict[str, Any]:
-    """Return the content of config.json."""
+def described(
+    model: nn.Module, config: TrainConfig, book: Book, transport: Transport, features: int | None = None
+) -> dict[str, Any]:
+    """Return the content of config.json; ``features``: the width of the model's input, if not that of the graph's."""
     return {
         **config.as_dict(),
         "model_class": class_name(model),
         "graph": book.name,
-        "features_in": book.features,
+        "features_in": book.features if features is None else features,
         "classes": book.classes,
         "parts": str(book.folder.resolve()),
         "workers": transport.size,

@@ -122,7 +122,7 @@ def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -
     """Return the logits of this worker's nodes, [n, C]: ``model(graph, x)``, or ``call(graph, x)`` if given."""
     model.eval()
     view.graph.runtime.begin(step, training=False)
-    return (call or model)(view.graph, view.data.x)
+    return (call or model)(view.graph, view.x)
 
 
 def evaluate(

@@ -17,6 +17,7 @@ from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.learning import Learner
+from isthmus.engine.learnt import RunRows, own_range
 from isthmus.engine.notes import of_first_step, shared_norms
 from isthmus.engine.plane import Plane, plane_of
 from isthmus.engine.prepare import Views, prepare
@@ -129,8 +130,8 @@ class _TrainingRun:
         self.worker_record = WorkerRecord(self.out, self.transport.rank)
         self.progress = Progress()
         self.best: dict[str, Tensor] = _copy(self.model)
-        self.clock, self.done = Stopwatch(), 0
-        self.total = Ledger()
+        self.rows = RunRows.of(self.views.train.learnt, own_range(self.book, self.transport))
+        self.clock, self.done, self.total = Stopwatch(), 0, Ledger()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -149,10 +150,12 @@ class _TrainingRun:
             check_folder(self.record.folder, resume)
         if self.transport.rank == 0 and (shared := shared_norms(self.model, self.transport.size)):
             self.note(shared)
+        if self.rows and self.transport.rank == 0:
+            self.note(self.rows.words(self.book.name))
         if not resume:
             self.save()  # before config.json: if that exists, there is a checkpoint to resume from
         self.record.begin(
-            described(self.model, self.config, self.book, self.transport),
+            described(self.model, self.config, self.book, self.transport, self.views.train.x.shape[1]),
             self.progress.step if resume else None,
         )
         self.worker_record.begin(self.progress.step if resume else None)
@@ -180,6 +183,8 @@ class _TrainingRun:
         if self.runtime.loss_scale is not None:
             with checkpoint.fitting(self.out):
                 self.runtime.loss_scale.restore(self.progress.scaling)
+        if self.rows:
+            self.rows.restore(self.out, self.progress.step)
         stateful = not self.runtime.policy.stateless
         if before == size and stateful:
             with checkpoint.fitting(self.out):
@@ -243,11 +248,8 @@ class _TrainingRun:
     def last_words(self) -> str:
         if self.out is None:
             return f"stopped at step {self.progress.step}; nothing was written, since the run has no folder"
-        return f"stopped: checkpoint of step {self.progress.step} written; to go on: {self.going_on}"
-
-    @property
-    def going_on(self) -> str:
-        return command_to_go_on(str(self.out), self.config)
+        going_on = command_to_go_on(str(self.out), self.config)
+        return f"stopped: checkpoint of step {self.progress.step} written; to go on: {going_on}"
 
     @property
     def out_of_patience(self) -> bool:
@@ -264,6 +266,8 @@ class _TrainingRun:
             if better:
                 self.progress.best, self.progress.best_step, self.progress.waited = scores, self.progress.step, 0
                 self.best = _copy(self.model)
+                if self.rows:
+                    self.rows.keep_best()
         if not better:
             self.progress.waited += 1
         self.optimizer.judged(self.progress, better)
@@ -274,8 +278,14 @@ class _TrainingRun:
         return self.views.train.graph.runtime
 
     def save(self) -> None:
-        if not self.runtime.policy.stateless and self.out is not None:
-            checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.runtime.state())
+        stateful = not self.runtime.policy.stateless
+        if self.out is not None and (stateful or self.rows):
+            if self.rows:
+                self.plane.settle()
+                self.meet()  # updates of others have arrived
+                self.rows.save(self.out, self.progress.step)
+            if stateful:
+                checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.runtime.state())
             self.meet()
         run, size = self.record.folder, self.transport.size
         if self.runtime.loss_scale is not None:
@@ -290,6 +300,8 @@ class _TrainingRun:
     def end(self) -> Result:
         self.runtime.drain()
         self.model.load_state_dict(self.best)
+        if self.rows:
+            self.rows.use_best()
         summary = without_nan(self.summarise())
         self.record.end(summary)
         return Result(self.model, summary)

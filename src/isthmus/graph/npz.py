@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.errors import InputError
 from isthmus.files import array_errors, check_unpacked, open_regular, read_array
 from isthmus.graph.graph import SparseRows
-from isthmus.graph.raw import RawGraph, attributes
+from isthmus.graph.raw import RawGraph, attributes, no_features
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 SPARSE_X = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -26,7 +26,7 @@ def read_npz(path: Path) -> RawGraph:
     """Read the documented keys; ignore others, such as further masks."""
     with NpzArrays(path) as arrays:
         sparse = "x" not in arrays.names and "x_indptr" in arrays.names
-        arrays.require("edge_index", "y", *MASKS, *(SPARSE_X if sparse else ("x",)))
+        arrays.require("edge_index", "y", *MASKS, *(SPARSE_X if sparse else ()))
         edge_index = arrays["edge_index"]
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"{path}: edge_index has shape {list(edge_index.shape)}, expected [2, E]: save it again")
@@ -34,7 +34,7 @@ def read_npz(path: Path) -> RawGraph:
         return RawGraph(
             src=edge_index[0],
             dst=edge_index[1],
-            x=_sparse_x(path, arrays) if sparse else arrays["x"],
+            x=_sparse_x(path, arrays) if sparse else arrays["x"] if "x" in arrays.names else no_features(arrays["y"]),
             y=arrays["y"],
             train_mask=arrays["train_mask"],
             val_mask=arrays["val_mask"],

@@ -12,7 +12,7 @@ from isthmus.device import on_host
 from isthmus.errors import InputError
 from isthmus.graph.graph import Graph, SparseRows
 from isthmus.graph.options import LoadOptions
-from isthmus.graph.raw import RawGraph, assemble, attributes
+from isthmus.graph.raw import RawGraph, assemble, attributes, no_features
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 # name → (class in torch_geometric.datasets, its other arguments)
@@ -51,11 +51,11 @@ def read_data(data: Any, name: str, *, split: bool = False) -> RawGraph:
         sparse = getattr(data, "adj_t", None) is not None
         remedy = "data.edge_index = torch.stack(data.adj_t.t().coo()[:2])" if sparse else "a [2, E] tensor of integers"
         raise InputError(f"{name} has no edge_index: set it, {remedy}")
-    for field in ("x", "y"):
-        if getattr(data, field, None) is None:
-            raise InputError(f"{name} has no {field}: set data.{field}, one row per node")
+    if getattr(data, "y", None) is None:
+        raise InputError(f"{name} has no y: set data.y, one row per node")
     notes: tuple[str, ...] = ()
-    x, y = _rows(data.x, name), _array(data.y, name, "y")
+    y = _array(data.y, name, "y")
+    x = no_features(y) if getattr(data, "x", None) is None else _rows(data.x, name)
     missing = [mask for mask in MASKS if getattr(data, mask, None) is None]
     if missing and not (split and len(missing) == 3):
         raise InputError(f"{name} has no {', '.join(missing)}: set them, e.g. with PyG's transform RandomNodeSplit")

@@ -33,6 +33,11 @@ class RawGraph:
     ids: np.ndarray | None = None  # [N] integers or words, all different
 
 
+def no_features(y: np.ndarray) -> np.ndarray:
+    """Return the rows of a graph without features, [N, 0]."""
+    return np.empty((len(y) if y.ndim else 0, 0), np.float32)
+
+
 def attributes(edge_attr: Any, edge_weight: Any) -> tuple[Any, tuple[str, ...]]:
     """Return the attributes of edges, which are ``edge_weight`` where there is no ``edge_attr``; and notes."""
     if edge_attr is None or edge_weight is None:

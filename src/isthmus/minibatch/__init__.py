@@ -2,6 +2,7 @@
 
 from isthmus.minibatch.batch import Batch, BatchMaker
 from isthmus.minibatch.dag import Operators, sampling_dag
+from isthmus.minibatch.learnt import LearntRows, learnt_rows
 from isthmus.minibatch.make import NodeData, batch_maker
 from isthmus.minibatch.pipeline import Pipeline
 from isthmus.minibatch.policy import STRUCTURES, WAYS, BatchConfig, BatchPolicy, DagPolicy, read_fanouts
@@ -17,11 +18,13 @@ __all__ = [
     "BatchMaker",
     "BatchPolicy",
     "DagPolicy",
+    "LearntRows",
     "NodeData",
     "Operators",
     "Pipeline",
     "Prefetcher",
     "batch_maker",
+    "learnt_rows",
     "make_scheduler",
     "read_fanouts",
     "sampling_dag",

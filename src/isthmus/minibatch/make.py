@@ -65,7 +65,7 @@ def batch_maker(
         expander = Together(sampler, structure, requests, Known.of(own, ranges))
     rows = Rows(data.x, requests, policy.rows, draws, dtype=data.dtype)
     room = policy.cache.room(len(original))
-    if room and transport.size > 1:
+    if room and transport.size > 1 and rows.width:
         worth = _worth(structure if here else Structure.of_book(book), order, asked, policy, requests)
         chosen = most_worth(worth, requests.own, room)
         kept = rows.pull(chosen, 0, "cache")

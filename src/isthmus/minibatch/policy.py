@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from isthmus.comm import AsIs, Codec
 from isthmus.errors import InputError
+from isthmus.features.embedding import EmbeddingConfig
 from isthmus.minibatch.cache import CacheConfig
 from isthmus.minibatch.scheduler import Scheduler, make_scheduler
 from isthmus.minibatch.seeds import SHARES
@@ -65,6 +66,8 @@ class BatchPolicy:
     """The seed of all draws; None is the seed of the run."""
     dag: DagPolicy | None = None
     """How batches are made as DAGs of tasks; None: one after another, by a thread."""
+    embedding: EmbeddingConfig | None = None
+    """The rows that nodes learn in a graph without features."""
 
     def __post_init__(self) -> None:
         if self.dag is not None and self.cache.looks_ahead:

@@ -40,6 +40,8 @@ class Rows:
 
         ``coming``: the nodes that the next steps will read, for a cache that wants to know.
         """
+        if not self.width:  # of a graph without features there is nothing to ask for
+            return self.none(len(nodes))
         out = self.none(len(nodes))
         others = self.read_own(nodes, out)
         for at, rows in self.fetch(nodes[others], Where(name, "pull", step, "features")):

@@ -1,6 +1,7 @@
 """DistDGL: mini-batches of neighbours drawn for seed nodes, whose features are pulled from their owners."""
 
 from isthmus.comm import Stages, codec
+from isthmus.features.embedding import OPTIMIZERS, REDUCES, EmbeddingConfig
 from isthmus.local import Policy, Savings
 from isthmus.minibatch import BatchPolicy, DagPolicy
 from isthmus.minibatch.cache import CACHES, CacheConfig
@@ -22,6 +23,13 @@ def policy(settings: Settings, dag: DagPolicy | None = None) -> Policy:
         cache=CacheConfig(settings["cache"], settings["cache_rows"], settings["window"]),
         seed=settings["seed"],
         dag=dag,
+        embedding=EmbeddingConfig(
+            settings["embedding"],
+            settings["embedding_lr"],
+            settings["embedding_optimizer"],
+            settings["embedding_reduce"],
+            settings["hogwild"],
+        ),
     )
     return Policy(
         Savings(read_rows=False), Stages(**rows), Stages(**gradients), None, settings["seed"], batches=batches
@@ -42,6 +50,11 @@ DISTDGL = Recipe(
         "cache": Option("vip", "which features of other workers to keep: vip, degree or list", tuple(CACHES)),
         "cache_rows": Option(0.0, "how many of them: a number, or below 1 a share of a worker's own; 0: none"),
         "window": Option(8, "coming steps that the cache list looks at"),
+        "embedding": Option(64, "numbers that every node learns in a graph without features"),
+        "embedding_lr": Option(0.01, "their learning rate"),
+        "embedding_optimizer": Option("adam", "how they are updated: sgd, adagrad or adam", tuple(OPTIMIZERS)),
+        "embedding_reduce": Option("sum", "what is made of a row's gradients: their sum, or mean", REDUCES),
+        "hogwild": Option(False, "update them as gradients arrive, as DistDGL does; not reproducible"),
         **{name: option for name, option in CODED.items() if name != "feedback"},
     },
     notes="Exact as a mini-batch method: every number of workers draws the same batches and gets the same losses.",
