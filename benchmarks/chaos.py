@@ -1,6 +1,7 @@
 """Kills workers at random moments of a run (SIGKILL), and compares its end with an undisturbed run's, bit for bit.
 
     python benchmarks/chaos.py --kills 20 --recipes exact,pipegcn
+    python benchmarks/chaos.py --kills 20 --recipes distdgl --learnt  # batches made ahead, rows that nodes learn
 
 A third of the kills come at any moment after the one before, so also while workers start and meet; the others when the
 run has reached a random step. Needs Linux (/proc).
@@ -17,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from isthmus.graph import load
 from isthmus.partition import partition
@@ -72,8 +75,10 @@ class Chaos:
         return [json.loads(line)["loss"] for line in (self.out / "metrics.jsonl").read_text().splitlines()]
 
     def bits(self) -> dict[str, bytes]:
+        """Return the weights, the optimizer's state, and the rows that nodes have learnt."""
         folder = self.out / "checkpoints" / f"step-{self.steps}"
-        return {name: (folder / f"{name}.safetensors").read_bytes() for name in FILES}
+        names = [*FILES, *(file.stem for file in sorted(folder.glob("rows-*")))]
+        return {name: (folder / f"{name}.safetensors").read_bytes() for name in names}
 
     def _command(self) -> list[str]:
         run = [sys.executable, "-m", "isthmus", "train", str(self.parts), "--out", str(self.out), "--quiet"]
@@ -126,13 +131,19 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--recipes", default="exact,pipegcn")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--learnt", action="store_true", help="take the features away, so that nodes learn rows")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="isthmus-chaos-") as scratch:
         folder = Path(scratch)
-        parts = partition(load(asked.graph), asked.parts, out=folder / "parts").folder
+        graph = load(asked.graph)
+        if asked.learnt:
+            graph = replace(graph, x=np.empty((graph.num_nodes, 0), np.float32))
+        parts = partition(graph, asked.parts, out=folder / "parts").folder
         well = True
         for recipe in asked.recipes.split(","):
             how = ["--recipe", recipe, "--workers", str(asked.workers), "--eval-every", "5", "--hidden", "16"]
+            if asked.learnt:
+                how += ["--batch-size", "50", "--fanout", "5,5", "--set", "embedding=16", "--set", "ahead=3"]
             calm = Chaos(parts, folder / f"{recipe}-calm", asked.steps, how).undisturbed()
             begun = time.monotonic()
             wild = Chaos(parts, folder / f"{recipe}-wild", asked.steps, how, 60.0 * (asked.kills + 5))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import recipes
+from isthmus.api.embedding import Embeddings, NodeEmbedding
 from isthmus.api.joining import joined
 from isthmus.api.keywords import WorkerOptions
 from isthmus.api.options import complete, config_of, options
@@ -20,7 +21,9 @@ from isthmus.comm import Transport, Where
 from isthmus.console import note
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
+from isthmus.engine.config import DTYPES
 from isthmus.engine.drift import OFTEN, check_alike
+from isthmus.engine.learnt import own_range
 from isthmus.engine.notes import of_first_step, shared_norms
 from isthmus.engine.prepare import Views
 from isthmus.engine.progress import Progress
@@ -29,6 +32,7 @@ from isthmus.engine.saved_run import described
 from isthmus.engine.step import Call, evaluate, predict, sum_gradients
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
+from isthmus.features.embedding import Embedding, EmbeddingConfig
 from isthmus.features.server import StoreOptions
 from isthmus.features.store import Store
 from isthmus.local.own_rows import check_is_mean
@@ -122,6 +126,7 @@ class Worker:
         self.extra: dict[str, Any] = {}
         self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
         self._store: Store | None = None
+        self._embeddings = Embeddings()
         self.graph.runtime.begin(0)
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -164,6 +169,7 @@ class Worker:
         """
         total = self.backward(loss, rows, weight)
         self._prepared[1].step()
+        self._embeddings.step()
         return total
 
     def backward(self, loss: Tensor, rows: float | Tensor | None = None, weight: float | Tensor | None = None) -> float:
@@ -222,9 +228,11 @@ class Worker:
         """
         (model, optimizer), run = self._prepared, Path(folder)
         self._check_alike(model)
+        if self._embeddings:
+            self._embeddings.save(run, self.steps, own_range(self.book, self.transport))
         if not self.graph.runtime.policy.stateless:
             checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
-            self._meet()
+        self._meet()
         if self.rank == 0:
             if extra is not None:
                 checkpoint.save_extra(run, self.steps, extra)
@@ -250,6 +258,7 @@ class Worker:
         if self.graph.runtime.loss_scale is not None:
             with checkpoint.fitting(run):
                 self.graph.runtime.loss_scale.restore(progress.scaling)
+        self._embeddings.restore(run, step, own_range(self.book, self.transport))
         self.extra = checkpoint.read_extra(run, step)
         self.steps = progress.step
         self.graph.runtime.begin(self.steps)
@@ -267,6 +276,19 @@ class Worker:
         elif self._store.options != asked:
             raise InputError(f"the store is already open with {self._store.options}: give the same options every time")
         return self._store
+
+    def embedding(self, name: str, width: int, **how: Any) -> NodeEmbedding:
+        """Return rows that all nodes learn, sharded by owner; all workers call it together, before the first step.
+
+        ``how``: ``lr`` (0.01), ``optimizer`` (adam, adagrad, sgd), ``reduce`` (sum, mean), ``hogwild``
+        (`features.embedding`). `step` updates the rows, `save` and `restore` keep them.
+        """
+        store, dtype = self.store() if self._store is None else self._store, DTYPES[self.config.dtype]
+        own = store.server.original[slice(*own_range(self.book, self.transport))]
+        table = Embedding(EmbeddingConfig(width, **how), own, self.config.seed, dtype, self.size)
+        self._embeddings[name] = NodeEmbedding(name, store, table, self.device)
+        self._meet()  # no worker asks for rows that are not there yet
+        return self._embeddings[name]
 
     def print(self, *values: object) -> None:
         """Print on worker 0 only."""
