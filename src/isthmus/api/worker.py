@@ -267,8 +267,7 @@ class Worker:
     def store(self, *, structure: str = "here", weighted: bool = False) -> Store:
         """Return the store of rows and neighbours of all parts; the first call opens it, on all workers together.
 
-        ``structure="owner"``: edges of other workers' parts are not read here, their owners draw. ``weighted``: with
-        the weights of edges.
+        ``structure="owner"``: edges of other workers' parts are not read, owners draw. ``weighted``: with edge weights.
         """
         asked = StoreOptions(structure, weighted=weighted)
         if self._store is None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.hooks import Hooks
 from isthmus.engine.learning import Learner
 from isthmus.engine.learnt import RunRows, own_range
 from isthmus.engine.notes import of_first_step, shared_norms
@@ -46,20 +46,6 @@ from isthmus.tasks.task import Task
 
 # Options that the first runs did not have.
 ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights", "init")
-Watcher = Callable[[dict[str, Any]], None]
-Note = Callable[[str], None]
-
-
-class Hooks(TypedDict, total=False):
-    """The callbacks that follow a run, and the request that may end it."""
-
-    watch: Watcher | None
-    """Called on every worker with each line of metrics, and with this worker's seconds of the step by purpose
-    (``split``) and the ``bytes`` that it sent."""
-    note: Note | None
-    """Called with messages that the user should see."""
-    stop: Stop | None
-    """If it asks a worker to end, all write a checkpoint at the end of their step and raise `Stopped`."""
 
 
 @dataclass
