@@ -32,9 +32,12 @@ CASES = [
     ("psc-gcn", {"rate": 0.4, "staleness": 2, "refresh": 3, "cache_rows": 0.3, "bits": 8}),
     ("psc-gcn", {"rate": 1, "staleness": 1, "cache_rows": 20, "cache": "degree"}),
     ("psc-gcn", {"rate": 0.4, "staleness": 2, "refresh": 1}),  # gradients under way are of a graph of old sizes
-    ("isthmus", {"rate": 0.4, "refresh": 3}),
-    ("isthmus", {"rate": 0.4, "refresh": 1}),
-    ("isthmus", {"rate": 0.4, "refresh": 3, "bits": 4, "staleness": 2, "cache_rows": 0.2, "feedback": True}),
+    ("isthmus", {"rate": 0.4, "refresh": 3, "guard": "off"}),
+    ("isthmus", {"rate": 0.4, "refresh": 1, "guard": "off"}),
+    (
+        "isthmus",
+        {"rate": 0.4, "refresh": 3, "bits": 4, "staleness": 2, "cache_rows": 0.2, "feedback": True, "guard": "off"},
+    ),
     ("sancus-e", {"bound": 2}),
     ("sancus-a", {"bound": 2, "clip": 0.01}),
     ("sancus-h", {"bound": 0.1}),

@@ -214,3 +214,27 @@ def test_fewer_workers_than_parts(compare, started):
     status, _, complaint = compare(*QUICK, *one, "--workers", "3", "--resume")
     assert (status, complaint.count("\n")) == (2, 1)
     assert "2 parts but 3 workers" in complaint
+
+
+def test_a_panel_of_graphs(compare, started):
+    """Every graph of a folder and one beside it are compared; the table says what each recipe loses, worst first."""
+    shutil.copytree("parts", "graphs/other")
+    asked = ("--panel", "graphs", "--recipes", "exact, bns rate=0.5", "--seeds", "2", "--json")
+    status, said, _ = compare(*QUICK, *asked)
+    assert status == 0
+    assert len(started) == 8
+    panel = json.loads(said.splitlines()[-1])["panel"]
+    assert [cell["recipe"] for cell in panel] == ["bns rate=0.5"] * 2
+    assert panel[0]["points"] <= panel[1]["points"]
+    summary = [
+        json.loads(Path(f"c/other/{name}/seed-{k}/summary.json").read_text())
+        for name, k in (("exact", 0), ("exact", 1), ("bns-rate=0.5", 0), ("bns-rate=0.5", 1))
+    ]
+    tests = [one["test"]["score"] for one in summary]
+    assert panel[0]["points"] == pytest.approx(50 * (tests[2] + tests[3] - tests[0] - tests[1]))
+    assert Path("c/panel.html").is_file()
+    assert Path("c/panel.md").read_text().count("bns rate=0.5") == 2
+    status, _, told = compare(*QUICK, "--panel", "graphs", "--recipes", "vanilla")
+    assert status == 2
+    assert "a panel measures from exact" in told
+    assert len(started) == 8

@@ -41,7 +41,7 @@ def test_every_preset_at_a_small_scale(name):
     assert np.array_equal(np.sort(graph.indices.astype(np.int64) * n + rows), keys)  # symmetric
     assert graph.x.shape == (n, PRESETS[name].features)
     assert graph.x.dtype == np.float32
-    assert np.isfinite(graph.x).all()
+    assert np.isfinite(graph.x if isinstance(graph.x, np.ndarray) else graph.x.data).all()
     masks = np.stack([graph.train_mask, graph.val_mask, graph.test_mask])
     assert masks.sum(axis=0).max() == 1
     assert masks.sum(axis=(1, 2)).tolist() == list(preset.split)

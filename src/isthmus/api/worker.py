@@ -230,7 +230,7 @@ class Worker:
         self._check_alike(model)
         if self._embeddings:
             self._embeddings.save(run, self.steps, own_range(self.book, self.transport))
-        if not self.graph.runtime.policy.stateless:
+        if not self.graph.runtime.stateless:
             checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
         self._meet()
         if self.rank == 0:
@@ -252,7 +252,7 @@ class Worker:
         if step < 0:
             return 0
         progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
-        if not self.graph.runtime.policy.stateless and before == self.size:
+        if not self.graph.runtime.stateless and before == self.size:
             with checkpoint.fitting(run):
                 self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
         if self.graph.runtime.loss_scale is not None:

@@ -73,14 +73,14 @@ def sum_gradients(
 ) -> float:
     """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
 
-    ``told``: figures to sum with them, for selectors that depend on the progress of training. Gradients that overflow
-    fp16 are taken away, on all workers alike: the optimizer then leaves the weights as they are.
+    ``told``: figures to sum with them, besides those of `Runtime.figures`, for selectors and the guard. Gradients that
+    overflow fp16 are taken away, on all workers alike: the optimizer then leaves the weights as they are.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if run.transport.size == 1:
         total, stop.agreed = float(loss), stop.asked
     else:
-        total = _sum_over_workers(parameters, loss, step, run, stop, told or {})
+        total = _sum_over_workers(parameters, loss, step, run, stop, {**(told or {}), **run.figures()})
     if run.loss_scale is not None:
         run.loss_scale.unscale(parameters, step)
     return total
@@ -110,7 +110,7 @@ def _sum_over_workers(
     total, asked, *figures = flat[:place].tolist()
     stop.agreed, read = bool(asked), figures[len(told) :]
     if told:
-        run.channels.observe(dict(zip(told, figures, strict=False)))
+        run.observe(dict(zip(told, figures, strict=False)))
     for parameter, gradient, somewhere in zip(parameters, gradients, read, strict=True):
         parameter.grad = flat[place : place + gradient.numel()].view_as(gradient) if somewhere else None
         place += gradient.numel()

@@ -171,7 +171,7 @@ class _TrainingRun:
                 self.runtime.loss_scale.restore(self.progress.scaling)
         if self.rows:
             self.rows.restore(self.out, self.progress.step)
-        stateful = not self.runtime.policy.stateless
+        stateful = not self.runtime.stateless
         if before == size and stateful:
             with checkpoint.fitting(self.out):
                 self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
@@ -214,6 +214,7 @@ class _TrainingRun:
                 line["loss_scale"] = self.runtime.loss_scale.scale
             if cache := self.runtime.channels.cache_line():
                 line["cache"] = cache
+            line |= self.runtime.line()
             if probe:
                 line["error"] = probed_errors(self.runtime.channels.errors, self.transport)
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
@@ -264,7 +265,7 @@ class _TrainingRun:
         return self.views.train.graph.runtime
 
     def save(self) -> None:
-        stateful = not self.runtime.policy.stateless
+        stateful = not self.runtime.stateless
         if self.out is not None and (stateful or self.rows):
             if self.rows:
                 self.plane.settle()

@@ -30,6 +30,8 @@ class Preset:
     open_share: float  # share of nodes that have such far edges; with `far` it determines the halo of a METIS part
     exponent: float = 2.6  # of the power law of degrees
     hub: float = 300.0  # largest degree, in units of the mean degree
+    words: int = 0  # mean number of words of a node, where features are counts of words (see words.py); 0: dense rows
+    per_class: bool = False  # whether every class has as many training nodes
 
     def __post_init__(self) -> None:
         if not 0 < self.homophily <= 1:
@@ -97,6 +99,22 @@ PRESETS: dict[str, Preset] = {
         inside=0.6,
         far=0.15,
         open_share=0.4,
+    ),
+    "blog": Preset(  # a hard one: as BlogCatalog, with few labels, many neighbours, and words that say little
+        nodes=5_196,
+        edges=343_486,
+        features=8_189,
+        classes=6,
+        split=(120, 1_000, 4_076),
+        homophily=0.65,
+        signal=0.5,
+        community=5_196,
+        inside=0.3,
+        far=0.7,
+        open_share=1.0,
+        hub=15,
+        words=70,
+        per_class=True,
     ),
     "amazon": Preset(
         nodes=1_569_960,

@@ -19,6 +19,7 @@ from isthmus.graph.blocks import Layout, Progress, Streams, draw_pairs
 from isthmus.graph.csr import to_csr, with_reverses
 from isthmus.graph.graph import Graph
 from isthmus.graph.presets import PRESETS, Preset
+from isthmus.graph.words import draw_words
 
 ROWS = 1 << 16  # feature rows drawn at a time
 OPTIONS = {"seed": int, "homophily": float, "signal": float, "dtype": str, "labelled": float}
@@ -38,8 +39,8 @@ def synthetic(spec: str, progress: Progress | None = None) -> Graph:
         y = draw_label_sets(preset, layout, rng)
     else:
         y = draw_labels(preset, layout, rng, purity(preset.homophily, layout.class_share))
-    x = draw_rows(preset, y, rng, note)
-    train, val, test = draw_masks(preset, layout, rng)
+    x = draw_words(preset, y, rng) if preset.words else draw_rows(preset, y, rng, note)
+    train, val, test = draw_masks(preset, layout, y, rng)
     if not preset.all_labelled:
         y[~(train | val | test)[:, 0]] = -1
     edges = len(csr.indices)
@@ -140,7 +141,7 @@ def draw_rows(preset: Preset, y: np.ndarray, rng: Streams, note: Progress) -> np
     return x
 
 
-def draw_masks(preset: Preset, layout: Layout, rng: Streams) -> list[np.ndarray]:
+def draw_masks(preset: Preset, layout: Layout, y: np.ndarray, rng: Streams) -> list[np.ndarray]:
     """Draw training, validation and test masks, bool [N, 1] each, in the sizes of the split.
 
     With ``labelled`` below 1 their nodes lie in that share of the communities, or in more if these are too small.
@@ -154,6 +155,10 @@ def draw_masks(preset: Preset, layout: Layout, rng: Streams) -> list[np.ndarray]
         inside = np.zeros(preset.nodes, bool)
         inside[layout.ids] = np.repeat(field, sizes)
         order = order[inside[order]]
+    if preset.per_class:
+        each = max(preset.split[0] // preset.classes, 1)
+        first = np.concatenate([order[y[order] == label][:each] for label in range(preset.classes)])
+        order = np.concatenate([first, order[~np.isin(order, first)]])
     masks, a = [], 0
     for size in preset.split:
         mask = np.zeros((preset.nodes, 1), bool)

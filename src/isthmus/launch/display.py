@@ -102,6 +102,11 @@ class Display:
         if "val" in line:
             self.scores = {name: line[name] for name in ("train", "val", "test")}
         state = f"loss {line['loss']:.4f}" + "".join(f"  {name} {score:.4f}" for name, score in self.scores.items())
+        errors = [error for name, error in line.get("row_error", {}).items() if name.endswith("forward")]
+        if errors:
+            state += f"  error of rows {max(errors):.3f}"
+        if "guard" in line:
+            state += f" ({line['guard']['level']})"
         if self.live is not None:
             self.bar.update(self.task, completed=line["step"], left=clock(self.pace.left))
             self.live.update(Group(self.bar, *(Text(text, "", no_wrap=True) for text in (state, str(self.pace)))))

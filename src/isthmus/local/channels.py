@@ -141,6 +141,10 @@ class Channels:
 
             restore(channel, part, links_of)
 
+    def forget(self) -> None:
+        """Drop what the policy's channels hold, so that they begin anew; exact ones hold nothing."""
+        self.made = {key: channel for key, channel in self.made.items() if key[1] == EXACT}
+
     def drain(self) -> None:
         """Wait for every transfer that is under way."""
         for channel in self.made.values():

@@ -12,6 +12,7 @@ from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId
 from isthmus.errors import InputError
 from isthmus.local.dropout import Late, Mask
 from isthmus.local.runtime import Runtime
+from isthmus.local.watched_rows import watch_gradients
 from isthmus.shard import Covered, Norm, Shard
 
 
@@ -42,7 +43,8 @@ class Crossing:
         """Return the crossing of an aggregation to all rows or ``only`` some, in the sums of rows ``like``."""
         shard, sums = run.whole if exact else run.drawn, kernels.sum_dtype(like.dtype)
         with_self = shard.norm(norm, sums).add_self
-        covered = run.covers.shard(only, with_self) if run.covers is not None and shard is run.whole else None
+        covers = run.covers(exact)
+        covered = covers.shard(only, with_self) if covers is not None and shard is run.whole else None
         if covered is not None:
             shard = covered
         elif only is not None:
@@ -192,6 +194,8 @@ class Crossing:
         rows = run.as_sent(leaving)
         if rows is not leaving:
             channel.buffers.give(leaving)
+        if not self.exact:
+            watch_gradients(run, self.site, rows, self.shard.links)
         self._sent_back = rows.clone() if run.channels.probing else rows
         channel.post(run.step, rows, self.shard.links, "gradients")
         self._posted(channel)

@@ -37,6 +37,19 @@ class Dropped(NamedTuple):
     mask: Mask
 
 
+class Before(NamedTuple):
+    """The rows that went into a dropout, for those who need to know a few of them before it."""
+
+    x: Tensor
+    mask: Mask
+    relu: bool
+
+    def rows(self, at: Tensor) -> Tensor:
+        """Return some of the rows (int64), after relu if that comes first."""
+        rows = self.x.detach()[at]
+        return rows.relu_() if self.relu else rows
+
+
 class Late(NamedTuple):
     """Rows S before dropout, sent with their mask so that readers can apply dropout for the step that uses them.
 

@@ -16,7 +16,7 @@ from isthmus.local import exchange, replication
 from isthmus.local.all_nodes import AllNodes
 from isthmus.local.attention import attend
 from isthmus.local.checks import check_numbers, check_only, check_rows
-from isthmus.local.dropout import Dropped, Late, dropout, dropout_both
+from isthmus.local.dropout import Before, Dropped, Late, dropout, dropout_both
 from isthmus.local.edge_data import EdgeData
 from isthmus.local.host_features import aggregate_host, host_halo
 from isthmus.local.input_rows import drop_halo, dropout_host, dropout_sparse, fixed_halo, kept_halo, sparse_halo
@@ -25,6 +25,7 @@ from isthmus.local.policy import Policy
 from isthmus.local.product import both_products, inner_product, whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
+from isthmus.local.watched_rows import remember, watch_rows
 from isthmus.partition.part import Part
 from isthmus.shard import Shard, VertexShard
 from isthmus.shard.load import as_tensor, shard_of
@@ -183,7 +184,7 @@ class LocalGraph(AllNodes, EdgeData):
         mask = run.next_mask(p)
         cached = run.cached is not None and run.is_fixed(x)
         if not (p and (run.masks_late or cached)):
-            return dropout(x, self.nodes, mask.stream(run.step), p, relu)
+            return remember(run, dropout(x, self.nodes, mask.stream(run.step), p, relu), Before(x, mask, relu))
         after, before = dropout_both(x, self.nodes, mask.stream(run.step), p, relu)
         run.dropped[after] = Dropped(before, mask)
         return after
@@ -281,6 +282,7 @@ class LocalGraph(AllNodes, EdgeData):
             return gather_rows(run.fixed.lent(f"aggregate {norm}", make), only)
         if not run.training:
             return exchange.aggregate(run, x, norm, site, exact=True, only=only)
+        watch_rows(run, site, x, only, made_of)
         narrowed = None if made_of is None else self._late(made_of[0])
         if made_of is not None and narrowed is not None:
             run.schedule.record(narrowed.before, made_of[1], norm)
@@ -306,6 +308,7 @@ class LocalGraph(AllNodes, EdgeData):
             return self._aggregate(self.linear(x, weight, as_made=True), norm, only, made_of=(x, weight))
         site = run.next_site()
         run.schedule.record(late.before, weight, norm)
+        watch_rows(run, site, x, only, (x, weight))
         return exchange.aggregate_narrow(run, x, norm, site, Late(*late, weight), only)
 
     def _aggregate_sparse(self, x: SparseMatrix, weight: Tensor, norm: str, only: Tensor | None) -> Tensor:
@@ -342,6 +345,7 @@ class LocalGraph(AllNodes, EdgeData):
         run.schedule.record(source, None, "sum")
         if run.is_fixed(source):
             return torch.cat([x, fixed_halo(run, source, site, late)])
+        watch_rows(run, site, x, None)
         if late is None:
             return exchange.with_halo(run, x, site, exact=False)
         return torch.cat([x, drop_halo(run, exchange.halo_rows(run, source, site), late)])

@@ -20,4 +20,4 @@ def induced_graph(graph: LocalGraph, keep: Tensor) -> LocalGraph:
     if run.whole.weighted:
         weigh(shard, run.transport)
     node_type = None if graph.node_type is None else graph.node_type[keep]
-    return LocalGraph(Runtime(shard, run.transport, run.policy, run.dtype, run.rows_dtype, run.seed), node_type)
+    return LocalGraph(Runtime(shard, run.transport, run.asked, run.dtype, run.rows_dtype, run.seed), node_type)

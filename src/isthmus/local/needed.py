@@ -55,6 +55,10 @@ class Needed:
         """Return whether ``only`` is the rows that are read."""
         return only is not None and only is self.rows
 
+    def links(self, needed: bool) -> Links:
+        """Return the links of all rows that can cross; with ``needed``, at a site that computes only needed rows."""
+        return self.declared.links if needed and self.declared is not None else self.whole.links
+
     def links_at(self, step: int, needed: bool) -> Links:
         """Return the links of a step's graph; with ``needed``, of a site that computes only the needed rows."""
         edges = self.schedule.at(step)

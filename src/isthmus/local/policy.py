@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, AsIs, Codec, Stages
 from isthmus.errors import InputError
 from isthmus.features import CachePolicy
+from isthmus.local.guard import Guard
 from isthmus.local.savings import Savings
 from isthmus.minibatch import BatchPolicy
 from isthmus.sample import LastLayer, Sampler
@@ -50,7 +51,11 @@ class Policy:
     cover_asked: bool = False
     """Whether covers were asked for by name, so that they are taken whatever they spare."""
 
+    guard: Guard | None = None
+    """The rule by which rows are exact while that is safer."""
+
     def __post_init__(self) -> None:
+        self._check_guard()
         for stages in self.every_stages:
             if self.sampler is not None and not stages.merge.suits_drawn:
                 raise InputError("a drawn graph reads only rows drawn for it: nothing old can be kept or smoothed")
@@ -68,6 +73,14 @@ class Policy:
             raise InputError("only gradients are clipped: leave clip out of the features' stages")
         if self.cache is not None and self.forward.ring:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
+
+    def _check_guard(self) -> None:
+        if self.guard is None:
+            return
+        if self.cache is not None:
+            raise InputError("exact steps of a guarded run read all halo features: set guard to off with cache_rows")
+        if self.replicas or self.batches is not None or self.forward.ring:
+            raise InputError("a guard is for rows that cross an edge-cut: set guard to off")
 
     def with_cut(self, asked: str | None, written: str) -> Policy:
         """Return the policy for parts with the cut ``written``, trained under the cut that was asked for, if any."""
@@ -95,6 +108,28 @@ class Policy:
         """Return the stages of the channels of that pass and leg."""
         of_leg = self.legs.get((pass_, leg))
         return of_leg if of_leg is not None else self.forward if pass_ == FORWARD else self.backward
+
+    @property
+    def row_stages(self) -> Stages:
+        """The stages of the rows that readers read."""
+        return self.stages(FORWARD, SCATTER)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether all rows are read fresh and in full."""
+        fresh = all(stages.encode.as_is and not stages.mixes_steps for stages in self.every_stages)
+        return fresh and self.sampler is None and not any(stages.clip for stages in self.every_stages)
+
+    @property
+    def unguarded(self) -> Policy:
+        """The policy of the steps that a guard holds to be safe."""
+        return replace(self, guard=None)
+
+    @property
+    def exact(self) -> Policy:
+        """The policy of the other steps: the same savings, exact rows, fp32 unless another precision was named."""
+        precision = "fp32" if self.precision == "auto" else self.precision
+        return Policy(self.savings, seed=self.seed, precision=precision, cover_asked=self.cover_asked)
 
     @property
     def every_stages(self) -> list[Stages]:
@@ -135,4 +170,4 @@ class Policy:
     def stateless(self) -> bool:
         """Whether nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0
-        return all(stages.stateless for stages in self.every_stages) and not sized and self.cache is None
+        return all(stages.stateless for stages in self.every_stages) and not sized and not (self.cache or self.guard)

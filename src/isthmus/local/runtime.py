@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from isthmus.comm import FORWARD, SCATTER, Stages, Transport
+from isthmus.comm import Stages, Transport
 from isthmus.errors import InputError
 from isthmus.features import FixedRows
 from isthmus.kernels import HostRows, SparseMatrix
-from isthmus.kernels.linear import half_of, linear
+from isthmus.kernels.linear import linear
 from isthmus.local.cached_features import CachedFeatures
 from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward
 from isthmus.local.covers import Covers
 from isthmus.local.dropout import Mask
+from isthmus.local.guard import LOSSY, NAMES, Controller
+from isthmus.local.level import Level
 from isthmus.local.loss_scale import LossScale
 from isthmus.local.needed import Needed
 from isthmus.local.own_rows import over_own_rows
 from isthmus.local.policy import Policy
 from isthmus.local.savings import Savings
+from isthmus.local.watch import Watch
 from isthmus.sample import Schedule
-from isthmus.shard import DrawContext, Layer, Shard
+from isthmus.shard import Layer, Shard
 
 Rows = TypeVar("Rows", bound=Tensor | SparseMatrix | HostRows)
 
@@ -45,26 +48,46 @@ class Runtime:
         rows_dtype: torch.dtype | None = None,
         seed: int = 0,
     ):
-        self.whole, self.transport, self.policy = whole, transport, policy
+        self.whole, self.transport, self.asked = whole, transport, policy
         self.dtype, self.rows_dtype, self.seed = dtype, rows_dtype, seed
+        if policy.guard is not None and whole.replicated:
+            raise InputError("a guard is for parts of an edge-cut: set guard to off")
+        guarded = policy.guard is not None and transport.size > 1 and not policy.lossless
         draws = seed if policy.seed is None else policy.seed
-        self.channels = Channels(transport, policy, whole, draws)
-        context = DrawContext(whole, transport, draws, dtype)
-        self.schedule = Schedule(policy.sampler, context, self.row_stages.delay)
-        self.cached = None
-        if policy.cache is not None:
-            self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, draws)
+        kinds = [policy.unguarded, policy.exact] if guarded else [policy.unguarded]
+        self.levels = [Level(whole, transport, one, draws, dtype) for one in kinds]
+        self.guard = Controller(policy.guard) if guarded and policy.guard is not None else None
+        self.level = self.levels[-1]
+        self.watch = Watch(whole, self.levels[0].policy, transport.rank, draws)
         self.fixed = FixedRows()
-        self.needed = Needed(whole, self.schedule, policy)
-        self.covers = Covers(whole, self.needed, transport, policy.cover_asked) if self._covers else None
-        self.half = half_of(policy.precision, dtype, whole.device)
         self.loss_scale = LossScale() if self.half is torch.float16 else None
         self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows
         self.begin(0, training=False)
 
     @property
-    def _covers(self) -> bool:
-        return self.policy.covers and self.transport.size > 1 and not self.whole.replicated
+    def policy(self) -> Policy:
+        """The policy in force: the recipe's or, where a guard says so, an exact one."""
+        return self.level.policy
+
+    @property
+    def channels(self) -> Channels:
+        return self.level.channels
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.level.schedule
+
+    @property
+    def needed(self) -> Needed:
+        return self.level.needed
+
+    def covers(self, exact: bool) -> Covers | None:
+        """Return the covers of aggregations, if they take any; exact ones take the same at all levels."""
+        return (self.levels[-1] if exact else self.level).covers
+
+    @property
+    def cached(self) -> CachedFeatures | None:
+        return self.level.cached
 
     @property
     def masks_late(self) -> bool:
@@ -76,7 +99,12 @@ class Runtime:
     @property
     def row_stages(self) -> Stages:
         """The stages of the rows that readers read."""
-        return self.policy.stages(FORWARD, SCATTER)
+        return self.policy.row_stages
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """The dtype in which rows are aggregated and multiplied by weights while a model trains, if not their own."""
+        return self.level.half
 
     @property
     def savings(self) -> Savings:
@@ -102,8 +130,13 @@ class Runtime:
         self._sums = 0
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
         self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
+        self.sampled = WeakTensorKeyDictionary()  # the same of watched rows, where only these have to be known
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
-        self.needed.begin(step, declared)
+        if training and layers is None:
+            self._choose_level()
+        self.watch.begin(step, training and layers is None and self.transport.size > 1 and not self.whole.replicated)
+        for level in self.levels:
+            level.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
         if layers is not None and self.whole.weighted:
             raise InputError("mini-batches do not heed edge weights: leave them out by --edge-weights none")
@@ -111,6 +144,33 @@ class Runtime:
         if training and layers is None:
             self.schedule.begin(step)
             self.drawn = self.schedule.at(step)
+
+    def _choose_level(self) -> None:
+        """Change to the level that the guard chose after the last step."""
+        level = self.level if self.guard is None else self.levels[self.guard.level]
+        if level is not self.level:
+            self.level.leave()
+            self.level = level
+            if level is self.levels[LOSSY]:
+                self.watch.restart()
+
+    def figures(self) -> dict[str, float]:
+        """Return figures of this step, by name, that the step sums over the workers and brings back (`observe`)."""
+        return self.watch.figures()
+
+    def observe(self, told: Mapping[str, float]) -> None:
+        """Take figures of a step, summed over the workers: selectors and the guard decide by them."""
+        self.channels.observe(told)
+        self.watch.observe(told)
+        if self.guard is not None:
+            self.guard.observe(self.watch.errors)
+
+    def line(self) -> dict[str, Any]:
+        """Return what the record of a step says of errors and of the guard."""
+        line: dict[str, Any] = {"row_error": self.watch.errors} if self.watch.errors else {}
+        if self.guard is not None:
+            line["guard"] = {"level": NAMES[self.levels.index(self.level)], "next": NAMES[self.guard.level]}
+        return line
 
     def next_site(self) -> int:
         """Return the number of the next exchange: the k-th one of a forward pass is site k."""
@@ -195,7 +255,8 @@ class Runtime:
         Every worker does so at the same time, and once.
         """
         if self.savings.read_rows:
-            self.channels.needed_links = self.needed.declare(rows, share)
+            for level in self.levels:
+                level.declare(rows, share)
 
     @property
     def keeps_sparse(self) -> bool:
@@ -243,16 +304,25 @@ class Runtime:
 
     # Between steps
 
+    @property
+    def stateless(self) -> bool:
+        """Whether nothing but the weights is carried from one step to the next."""
+        return self.asked.stateless
+
     def state(self) -> dict[str, Tensor]:
         """Return everything that is carried from step to step besides the weights, by name."""
-        pieces = {"schedule": self.schedule.state(), "channels": self.channels.state()}
-        if self.cached is not None:
-            pieces["features"] = self.cached.state()
+        recipe = self.levels[0]
+        pieces = {"schedule": recipe.schedule.state(), "channels": recipe.channels.state(), "watch": self.watch.state()}
+        if recipe.cached is not None:
+            pieces["features"] = recipe.cached.state()
+        if self.guard is not None:
+            pieces["guard"] = self.guard.state() | {"level": torch.tensor([self.levels.index(self.level)])}
         return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Put a state back."""
-        pieces: dict[str, dict[str, Tensor]] = {"schedule": {}, "channels": {}, "features": {}}
+        names, recipe = ("schedule", "channels", "features", "watch", "guard"), self.levels[0]
+        pieces: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         for name, tensor in state.items():
             piece, rest = name.split(".", 1)
             if piece not in pieces:
@@ -260,16 +330,21 @@ class Runtime:
                     f"the checkpoint holds {name}, of another version of isthmus: resume with that version"
                 )
             pieces[piece][rest] = tensor.to(self.whole.device)
-        self.schedule.restore(pieces["schedule"])
-        self.channels.restore(pieces["channels"], self.needed.links_at)
-        if self.cached is not None:
-            self.cached.restore(pieces["features"])
+        if self.guard is not None:
+            self.level = self.levels[int(pieces["guard"].pop("level", LOSSY))]
+            self.guard.restore(pieces["guard"])
+        recipe.schedule.restore(pieces["schedule"])
+        recipe.channels.restore(pieces["channels"], recipe.needed.links_at)
+        self.watch.restore(pieces["watch"])
+        if recipe.cached is not None:
+            recipe.cached.restore(pieces["features"])
 
     def drain(self) -> None:
         """Wait for every transfer and every draw that is under way."""
-        self.channels.drain()
-        self.schedule.drain()
+        for level in self.levels:
+            level.drain()
 
     def close(self) -> None:
         """Stop everything that runs, without waiting for other workers: for a run that ends in the middle of a step."""
-        self.schedule.close()
+        for level in self.levels:
+            level.schedule.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.comm import codec
 from isthmus.errors import InputError
-from isthmus.local import Policy
+from isthmus.local import Guard, Policy
 from isthmus.outside import FORM, is_outside
 
 Settings = dict[str, Any]
@@ -101,4 +101,6 @@ class Recipe:
         # All recipes sum the gradients of the weights alike. Coarse codes are rounded without bias there, since no
         # error is fed back.
         weights = codec(settings.get("bits_weights", 32), "stochastic")
-        return replace(self.make(settings), weights=weights, precision=settings.get("precision", "fp32"))
+        guard = Guard(settings["guard_error"]) if settings.get("guard") == "on" else None
+        made = self.make(settings)
+        return replace(made, weights=weights, precision=settings.get("precision", "fp32"), guard=guard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 from isthmus.comm import codec
@@ -40,6 +41,10 @@ INHERITED = {
         ("inherited", AS_PUBLISHED),
     ),
 }
+GUARDED = {
+    "guard": Option("off", "on: rows are exact while they change fast, and lossy when that is safe", ("off", "on")),
+    "guard_error": Option(0.05, "error of rows, relative to their size, below which lossy rows are safe"),
+}
 CACHED = {
     "cache": Option("inclusion", "which halo features to keep, if not all of them", POLICIES),
     "cache_rows": Option(
@@ -53,6 +58,11 @@ SAMPLED = {
     "refresh": Option(20, "steps between refreshes of probabilities that depend on the norms of rows"),
 }
 NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False, cover=False, relay=False)
+
+
+def guarded(default: str) -> dict[str, Option]:
+    """Return the options of a guard that is off or on by default."""
+    return {**GUARDED, "guard": replace(GUARDED["guard"], default=default)}
 
 
 def savings(settings: Settings) -> Savings:

@@ -5,7 +5,7 @@ from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
 from isthmus.outside import is_outside
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, sampler
+from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, guarded, sampler
 from isthmus.sample import LastLayer
 
 _AS_RATE = -1.0
@@ -61,6 +61,7 @@ ISTHMUS = Recipe(
         "auto": Option(
             False, "measure this link first, and choose the options above and bits: no more loss than needed"
         ),
+        **guarded("on"),
         **CACHED,
         **CODED,
         "bits": Option(8, CODED["bits"].help, CODED["bits"].choices),

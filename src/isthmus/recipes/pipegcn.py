@@ -4,7 +4,7 @@ from isthmus.comm import Merge, Replace, Smooth, Stages
 from isthmus.errors import InputError
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, SAMPLED, coding, sampler, savings
+from isthmus.recipes.common import AS_PUBLISHED, CODED, GUARDED, INHERITED, SAMPLED, coding, sampler, savings
 
 
 def _policy(settings: Settings) -> Policy:
@@ -41,6 +41,7 @@ PIPEGCN = Recipe(
         "smooth_start": Option(
             "first", "the average begins with the first arrival; as-published: at zero", ("first", AS_PUBLISHED)
         ),
+        **GUARDED,
         **SAMPLED,
         **INHERITED,
         **CODED,

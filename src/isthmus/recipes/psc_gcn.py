@@ -3,7 +3,7 @@
 from isthmus.comm import Stages
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CACHED, CODED, INHERITED, cache, coding, savings
+from isthmus.recipes.common import AS_PUBLISHED, CACHED, CODED, GUARDED, INHERITED, cache, coding, savings
 from isthmus.sample import Neighbours
 
 
@@ -52,6 +52,7 @@ PSC_GCN = Recipe(
         "start": Option(
             "warm", "warm: the first step waits for fresh rows; as-published: zeros", ("warm", AS_PUBLISHED)
         ),
+        **GUARDED,
         **CACHED,
         **INHERITED,
         **CODED,

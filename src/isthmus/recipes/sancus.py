@@ -4,7 +4,7 @@ from isthmus.comm import Clip, Every, Gap, Keep, Stages
 from isthmus.comm.channel.select import Select
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED, coding, savings
+from isthmus.recipes.common import AS_PUBLISHED, CODED, GUARDED, INHERITED, coding, savings
 
 _PAPER = "Peng et al.: SANCUS (VLDB 2022)"
 _CLIPPED = {
@@ -42,6 +42,7 @@ SANCUS_E = Recipe(
         **_CLIPPED,
         **INHERITED,
         **CODED,
+        **GUARDED,
     },
     notes="The printed definition says every bound steps, its algorithm and example every bound + 1: so it is here.",
 )
@@ -50,7 +51,13 @@ SANCUS_A = Recipe(
     summary="as sancus-e, but workers take turns, so that traffic is even and readers hold rows of mixed age",
     paper=_PAPER + ", alg. 5 (epoch-adaptive staleness)",
     make=lambda settings: _skip_features(settings, Every(settings["bound"], staggered=True)),
-    options={"bound": Option(1, "largest age of a row in steps; 0 is exact"), **_CLIPPED, **INHERITED, **CODED},
+    options={
+        "bound": Option(1, "largest age of a row in steps; 0 is exact"),
+        **_CLIPPED,
+        **INHERITED,
+        **CODED,
+        **GUARDED,
+    },
     notes="In lock-step all versions agree, and alg. 5 is alg. 4 with staggered phases (fig. 14b).",
 )
 SANCUS_H = Recipe(
@@ -63,6 +70,7 @@ SANCUS_H = Recipe(
         **_CLIPPED,
         **INHERITED,
         **CODED,
+        **GUARDED,
     },
     notes="The norm is read as relative: as absolute norms the published bounds (0.01 to 0.03) make no sense. "
     "Flags go ahead of the rows, so that nobody waits for rows that will not come.",

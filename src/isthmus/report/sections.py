@@ -8,6 +8,7 @@ from isthmus.engine.record import KINDS
 from isthmus.partition import Book
 from isthmus.report.cache import cache_figures
 from isthmus.report.charts import Bar, Group, Line, Segment, Write, YAxis, bar_chart, legend, line_chart, nothing
+from isthmus.report.errors import error_figures
 from isthmus.report.run import PURPOSES, UNSPLIT, Link, Run, WorkerLog
 from isthmus.report.tables import colour
 from isthmus.report.text import count, duration, escape, number, plain, score, share, size
@@ -87,8 +88,9 @@ def traffic(runs: Sequence[Run]) -> str:
 
 
 def rows(runs: Sequence[Run]) -> str:
-    """Draw rows sent and the age of the rows read; nothing where all are fresh and each step sends the same."""
-    if not any(run.stale or _changes(run) for run in runs):
+    """Draw rows sent, the age of rows read, their errors; nothing where all are exact and each step sends the same."""
+    errors = error_figures(runs)
+    if not errors and not any(run.stale or _changes(run) for run in runs):
         return ""
     sent = [Line(run.name, colour(place), run.rows_sent) for place, run in enumerate(runs)]
     age = [Line(run.name, colour(place), [(s, mean) for s, mean, _ in run.ages]) for place, run in enumerate(runs)]
@@ -98,7 +100,7 @@ def rows(runs: Sequence[Run]) -> str:
         figures.append(figure("Mean age of halo rows, in steps", _logged(_by_step(age, "age of rows", plain), runs)))
         oldest = [f"{run.name} {_oldest(run):g}" for run in runs if run.stale]
         note = note_of(f"Oldest row that was read, in steps: {', '.join(oldest)}.")
-    return _runs_legend(runs) + grid([*figures, *cache_figures(runs)]) + note
+    return _runs_legend(runs) + grid([*figures, *cache_figures(runs), *errors]) + note
 
 
 def partition(runs: Sequence[Run]) -> str:

@@ -1,0 +1,48 @@
+"""A level of loss: the policy that is in force, with all that lives from step to step under it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isthmus.comm import Transport
+from isthmus.kernels.linear import half_of
+from isthmus.local.cached_features import CachedFeatures
+from isthmus.local.channels import Channels
+from isthmus.local.covers import Covers
+from isthmus.local.needed import Needed
+from isthmus.local.policy import Policy
+from isthmus.sample import Schedule
+from isthmus.shard import DrawContext, Shard
+
+
+class Level:
+    """A policy's channels, drawn graphs, needed rows and covers. A guarded run has two: its recipe's, and exact."""
+
+    def __init__(self, whole: Shard, transport: Transport, policy: Policy, seed: int, dtype: torch.dtype):
+        self.whole, self.transport, self.policy, self.seed = whole, transport, policy, seed
+        self.half = half_of(policy.precision, dtype, whole.device)
+        self.channels = Channels(transport, policy, whole, seed)
+        context = DrawContext(whole, transport, seed, dtype)
+        self.schedule = Schedule(policy.sampler, context, policy.row_stages.delay)
+        self.cached = None
+        if policy.cache is not None:
+            self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, seed)
+        self.needed = Needed(whole, self.schedule, policy)
+        suits = policy.covers and transport.size > 1 and not whole.replicated
+        self.covers = Covers(whole, self.needed, transport, policy.cover_asked) if suits else None
+
+    def declare(self, rows: Tensor, share: float) -> None:
+        """Declare the rows whose results are read when a model trains (`Needed.declare`)."""
+        self.channels.needed_links = self.needed.declare(rows, share)
+
+    def leave(self) -> None:
+        """Give way to another level: wait for what is under way, and forget it; a return begins like a run."""
+        self.channels.drain()
+        self.schedule.drain()
+        self.channels.forget()
+
+    def drain(self) -> None:
+        """Wait for every transfer and every draw that is under way."""
+        self.channels.drain()
+        self.schedule.drain()
