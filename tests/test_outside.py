@@ -168,3 +168,13 @@ def test_a_run_goes_on_with_code_that_is_named_again(here):
     again = isthmus.train("copy", resume=True, steps=8, set={"sampler": "mine:Alternate"}, quiet=True)
     assert losses(again) == losses(straight)
     assert again.summary["options"]["bits"] == 8
+
+
+def test_a_script_that_is_imported_for_its_model_may_not_train_again(tmp_path, monkeypatch):
+    """Workers import the file of a model: a call of isthmus.train in it would start others, and so on."""
+    cut(community_graph(), 2, "random", tmp_path).folder.rename(tmp_path / "parts")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "endless.py").write_text("import isthmus\nisthmus.train('parts', model='endless:Net')\n")
+    with pytest.raises(InputError, match="endless is imported for endless:Net, and starts workers itself: put that"):
+        isthmus.train("parts", model="endless:Net")

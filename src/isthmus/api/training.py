@@ -16,6 +16,7 @@ from isthmus.launch.job import Job
 from isthmus.launch.start import launch, launch_prediction
 from isthmus.nn import MODELS, own_model
 from isthmus.options import by_comma, shows
+from isthmus.outside import refuse_while_importing
 
 
 @shows(options("train").values())
@@ -30,6 +31,7 @@ def train(source: Any, **given: Unpack[TrainOptions]) -> TrainResult:
     >>> result = isthmus.train("synthetic:flickr@0.1", workers=3, model="sage")
     >>> result.scores["test"]
     """
+    refuse_while_importing()
     source, known = with_options_of_run(source, given)
     asked = by_names(complete("train", known))
     recipe = recipes.find(asked["recipe"])
@@ -57,6 +59,7 @@ def predict(
     again, since a run folder may come from anybody; ``trust=True`` runs the one that the folder names. Returns a
     summary: ``rows``, ``files``, ``seconds`` …
     """
+    refuse_while_importing()
     asked = complete("predict", given)
     if isinstance(run, TrainResult) and asked["model"] is None:
         asked["model"] = run.summary["model"]["model"]  # the caller named it for training
