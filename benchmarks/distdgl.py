@@ -36,9 +36,12 @@ PORT = 30050  # of DGL's servers, on hosts of our own
 MACHINE = """
 mount -t tmpfs -o size=8g tmpfs /dev/shm
 DGL_ROLE=server RANK=0 "$@" > "$LOGS/server$RANK.log" 2>&1 & server=$!
-DGL_ROLE=client "$@" > "$LOGS/client$RANK.log" 2>&1; status=$?
-sleep 1; kill $server; exit $status
-"""  # a server and a trainer, which share the memory of their machine
+DGL_ROLE=client "$@" > "$LOGS/client$RANK.log" 2>&1 & client=$!
+trap 'kill $server $client 2> /dev/null' EXIT
+trap 'exit 143' TERM INT
+wait $client; status=$?
+sleep 1; exit $status
+"""  # a server and a trainer, which share the memory of their machine, and end with this shell
 
 
 class DistDgl:
@@ -62,8 +65,12 @@ class DistDgl:
             subprocess.Popen(host.command(argv), env=self._environ(self._place(testbed, rank) | host.environ))
             for rank, host in enumerate(testbed.hosts)
         ]
-        if max(machine.wait(900) for machine in machines):
-            raise SystemExit(f"DistDGL failed: see the logs in {self.folder}")
+        try:
+            if max(machine.wait(900) for machine in machines):
+                raise SystemExit(f"DistDGL failed: see the logs in {self.folder}")
+        finally:
+            for machine in machines:
+                machine.terminate()
         seeds, seconds = 0, 0.0
         for rank in range(2):
             log = (self.folder / f"client{rank}.log").read_text()
