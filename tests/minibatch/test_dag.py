@@ -75,7 +75,7 @@ def test_batches_are_those_of_one_thread(tmp_path, workers, asked, policy, dag):
         return pipeline.told
 
     told = Hub(workers).run(work)
-    assert all(set(one) == {"queue", "running", "cpu", "launched", "held", "waited"} for one in told)
+    assert all(set(one) == {"queue", "running", "busy", "launched", "held", "waited"} for one in told)
 
 
 def test_runs_are_those_of_distdgl_to_the_bit(tmp_path):
@@ -125,13 +125,13 @@ def test_errors_of_operators_reach_the_loop(tmp_path):
 
 
 def test_the_launch_score_is_that_of_algorithm_1():
-    level, calm = TwoLevel(450.0), Load(queue=1, running=2, cpu=50, gap=5, sample=0.1, train=0.1)
+    level, calm = TwoLevel(450.0), Load(queue=1, running=2, busy=50, gap=5, sample=0.1, train=0.1)
     assert level.score(calm) == pytest.approx(5 * 90.95, rel=1e-3)
     assert level.launches(calm)
-    assert level.score(calm._replace(cpu=100)) == pytest.approx(0, abs=1e-9)
+    assert level.score(calm._replace(busy=100)) == pytest.approx(0, abs=1e-9)
     assert not level.launches(calm._replace(queue=2))
     assert level.score(calm._replace(sample=0.0)) == level.score(calm)  # nothing is known yet: balance 1
-    starving = Load(queue=0, running=1, cpu=100, gap=0, sample=0.1, train=0.1)
+    starving = Load(queue=0, running=1, busy=100, gap=0, sample=0.1, train=0.1)
     assert level.launches(starving)
     assert not level.launches(starving._replace(running=2))
     assert Fifo().launches(starving)

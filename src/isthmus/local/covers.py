@@ -13,6 +13,7 @@ from isthmus.partition.cover import halo_cover, lends
 from isthmus.shard import Cover, Covered, Pattern, Shard, make_cover
 
 LEAST = 5000  # rows per worker and exchange that must be spared on one host, where messages cost more than rows
+_SETUP = Where("cover", "setup", 0, "ids")
 _MADE = 4  # shards kept: to all rows, to those that the loss reads, to those that these are computed from
 
 
@@ -29,7 +30,7 @@ class Covers:
         linked = transport.hosts_given or len(set(transport.hosts)) > 1
         self._least = 0 if asked or linked or whole.stored_cover is not None else LEAST * transport.size
         self._lends: Tensor | None = None
-        self._of_whole: Cover | None = None
+        self._covers: dict[bool, Cover | None] = {}  # of all rows, of the needed ones; None where it does not pay
         self._made: deque[tuple[Tensor | None, bool, Covered | None]] = deque(maxlen=_MADE)
 
     def shard(self, only: Tensor | None, with_self: bool) -> Covered | None:
@@ -41,37 +42,36 @@ class Covers:
         return self._made[-1][2]
 
     def _shard(self, only: Tensor | None, with_self: bool) -> Covered | None:
-        if only is None:
-            return Covered(self.whole, self._whole()) if self._pays(self._whole(), self.whole.links) else None
-        edges = self.needed.towards(only, self.whole, with_self, all_halo=True)
-        if self.needed.is_needed(only):
-            cover = self._cover(edges, self._degree[only], None)
-            return Covered(edges, cover) if self._pays(cover, self.needed.links_at(0, needed=True)) else None
-        whole = self._whole()
-        return Covered(edges, whole.towards(only)) if self._pays(whole, self.whole.links) else None
+        edges = self.whole if only is None else self.needed.towards(only, self.whole, with_self, all_halo=True)
+        needed = self.needed.is_needed(only)
+        # The rows that a worker computes for the layer above are its own affair: what all make together goes by needed.
+        if needed not in self._covers:
+            self._covers[needed] = self._cover(edges if needed else self.whole, only if needed else None)
+        cover = self._covers[needed]
+        if cover is None:
+            return None
+        return Covered(edges, cover if needed or only is None else cover.towards(only))
+
+    def _cover(self, edges: Shard, only: Tensor | None) -> Cover | None:
+        """Make the cover of all edges, or of those to the needed rows; None if it spares too few of their rows."""
+        if self._lends is None:
+            load = torch.tensor([self.whole.num_edges], device=self.whole.device)
+            self._lends = lends(torch.cat(self.transport.all_gather(load, _SETUP)), self.transport.rank)
+        covered = self.whole.stored_cover if only is None else None
+        if covered is None:
+            covered = halo_cover(edges.halo, self.whole.links.mirrors.ptr, self._lends)
+        degree = self._degree if only is None else self._degree[only]
+        cover = make_cover(self.whole, Pattern(edges.halo, edges.halo_weight), degree, covered, self.transport)
+        links = self.whole.links if only is None else self.needed.links_at(0, needed=True)
+        return cover if self._pays(cover, links) else None
 
     def _pays(self, cover: Cover, links: Links) -> bool:
         """Return whether a cover spares enough of the rows that cross without it, on all workers together."""
         if not self._least:
             return True
         spared = torch.tensor([links.num_mirrors - cover.rows], device=self.whole.device)
-        return self.transport.all_reduce(spared, Where("cover", "setup", 0, "ids")).item() >= self._least
-
-    def _whole(self) -> Cover:
-        # No cached_property: its lock would keep workers that are threads from doing this together.
-        if self._of_whole is None:
-            self._of_whole = self._cover(self.whole, self._degree, self.whole.stored_cover)
-        return self._of_whole
+        return self.transport.all_reduce(spared, _SETUP).item() >= self._least
 
     @property
     def _degree(self) -> Tensor:
         return self.whole.degree if self.whole.weighted_degrees is None else self.whole.weighted_degrees[0]
-
-    def _cover(self, edges: Shard, degree: Tensor, covered: Tensor | None) -> Cover:
-        if self._lends is None:
-            load = torch.tensor([self.whole.num_edges], device=self.whole.device)
-            where = Where("cover", "setup", 0, "ids")
-            self._lends = lends(torch.cat(self.transport.all_gather(load, where)), self.transport.rank)
-        if covered is None:
-            covered = halo_cover(edges.halo, self.whole.links.mirrors.ptr, self._lends)
-        return make_cover(self.whole, Pattern(edges.halo, edges.halo_weight), degree, covered, self.transport)

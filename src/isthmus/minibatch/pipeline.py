@@ -64,7 +64,7 @@ class Pipeline:
             self.told = {
                 "queue": queue,
                 "running": self._running,
-                "cpu": round(self._cpu.percent(), 1),
+                "busy": round(self._cpu.percent(), 1),
                 "launched": self._launched,
                 "held": self._held,
                 "waited": round(self._taken - begun, 6),

@@ -34,7 +34,7 @@ class Load(NamedTuple):
     """Batches that are made and not yet trained on."""
     running: int
     """DAGs that are launched and have not ended."""
-    cpu: float
+    busy: float
     """The use of the machine's processors, 0 to 100, over the last 200 ms."""
     gap: float
     """Milliseconds since the last launch."""
@@ -64,7 +64,7 @@ class TwoLevel:
 
     def score(self, load: Load) -> float:
         balance = load.sample / (load.train * max(load.queue, 1)) if load.sample and load.train else 1.0
-        return load.gap * (101 - math.exp(load.cpu / _C)) * balance
+        return load.gap * (101 - math.exp(load.busy / _C)) * balance
 
     def launches(self, load: Load) -> bool:
         return (load.queue == 0 and load.running < AT_ONCE) or self.score(load) >= self.sigma

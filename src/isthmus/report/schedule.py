@@ -12,7 +12,7 @@ from isthmus.report.text import count, duration, plain
 
 _CHARTS: tuple[tuple[str, str, Write], ...] = (
     ("queue", "Batches that wait, worker 0", count),
-    ("cpu", "Use of the processors in percent, worker 0", plain),
+    ("busy", "Use of the processors in percent, worker 0", plain),
     ("launched", "Batches begun since the step before, worker 0", count),
     ("waited", "Time that the loop waited for its batch, worker 0", duration),
 )
