@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -49,6 +50,8 @@ MANY = 100  # steps
 # What a page takes as there already, unless an earlier command of it has made it.
 GIVEN = {
     "mine.npz": npz,
+    "bare.npz": lambda path: without_features(npz(path)),
+    "graphs": lambda path: (path.mkdir(), npz(path / "one.npz"), npz(path / "two.npz")),
     "mine": lambda path: tables(path, [f"node-{k}" for k in range(120)]),
     "parts": lambda path: partition(community_graph(), 2, out=path),
     "run": lambda path: (make("parts"), trouble("train", "parts", "--steps", "4", "--out", str(path))),
@@ -56,6 +59,11 @@ GIVEN = {
     **{f"runs/{k}": run_folder for k in (1, 2, 3)},
 }
 EXTRAS = {"--tensorboard": "tensorboard", "nodes.parquet": "pyarrow"}
+
+
+def without_features(path: Path) -> None:
+    with np.load(path) as graph:
+        np.savez(path, **{name: graph[name] for name in graph.files if name != "x"})
 
 
 def lines(page: Path) -> Iterator[str]:

@@ -28,7 +28,7 @@ def shown(lines: list[dict], terminal: bool, width: int = 80, rank: int = 0) -> 
     """All that a display wrote, without the codes that move the cursor."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=terminal, width=width, no_color=True, legacy_windows=False)
-    workers = SimpleNamespace(rank=rank, size=3, way="")
+    workers = SimpleNamespace(rank=rank, size=3, way="", hosts=[0, 0, 0])
     config = TrainConfig(model=ModelConfig("sage"), steps=40)
     with Display(config, SimpleNamespace(name="a [graph]"), workers, console=console) as display:
         for one in lines:
