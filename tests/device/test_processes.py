@@ -55,6 +55,7 @@ def test_two_processes_give_the_numbers_of_two_threads_on_the_cpu(tmp_path):
         )
         for rank in range(2)
     ]
+
     def alike(transport: Transport) -> list[list[float]]:
         transport.hosts_given = False  # processes find out that they are on one host
         return trained(book, transport)
