@@ -9,7 +9,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows, with_few
-from products import pairwise
+from products import each_value, pairwise
 from torch import nn
 
 from isthmus.errors import InputError
@@ -206,7 +206,7 @@ SPARSE = {
 }
 
 
-@pytest.mark.parametrize(*pairwise(case=list(SPARSE), model=["gcn", "sage", "gat"], layers=[1, 3]))
+@pytest.mark.parametrize(*each_value(case=list(SPARSE), model=["gcn", "sage", "gat"], layers=[1, 3]))
 def test_sparse_features_are_as_good_as_dense_ones(tmp_path, case, model, layers):
     policy, asked = find(case.split()[0]).policy(SPARSE[case]), config(model, seed=1)
     asked = replace(asked, model=replace(asked.model, dropout=0.5, layers=layers))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows
-from products import pairwise
+from products import each_value, pairwise
 from torch import nn
 
 from isthmus.kernels import linear
@@ -27,7 +27,7 @@ def far(one, other) -> float:
 
 
 @pytest.mark.parametrize(
-    *pairwise(
+    *each_value(
         recipe=["exact", "vanilla", "pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage", "gat"], sparse=[False, True]
     )
 )

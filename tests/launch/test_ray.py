@@ -123,21 +123,14 @@ def test_killed_workers_and_a_signal(cluster, tmp_path, capsys):
     assert not workers_of(run)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        pytest.param(
-            lambda job, rank, stale: replace(job, config=replace(job.config, seed=rank)),
-            "seed is 0 on worker 0 and 1",
-            marks=pytest.mark.full,
-            id="options",
-        ),
-        pytest.param(
-            lambda job, rank, stale: replace(job, parts=str(stale)) if rank else job,
-            "fingerprint is .* on worker 0 and",
-            id="parts",
-        ),
+        (lambda job, rank, stale: replace(job, config=replace(job.config, seed=rank)), "seed is 0 on worker 0 and 1"),
+        (lambda job, rank, stale: replace(job, parts=str(stale)) if rank else job, "fingerprint is .* on worker 0 and"),
     ],
+    ids=["options", "parts"],
 )
 def test_workers_that_differ_are_refused(cluster, tmp_path, monkeypatch, changed, words):
     """Ray gives all workers one job; should one have another, or an old copy of the parts, nothing is trained."""
