@@ -56,13 +56,12 @@ class LocalGraph(AllNodes, EdgeData):
         cls, part: Part, transport: Transport, symmetric: bool, policy: Policy | None = None, **options
     ) -> LocalGraph:
         """Return the graph of a part on disk, on the device of the transport. `Runtime` describes the options."""
-        device = transport.device
-        whole: Shard = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), device)
+        whole: Shard = shard_of(part, transport.size, symmetric, options.get("dtype", torch.float32), transport.device)
         if part.mirror_indptr is not None:
             whole = VertexShard.of(part, whole)
         if options.pop("weighted", False):
             weigh(whole, transport)
-        node_type = None if part.node_type is None else as_tensor(part.node_type, device)
+        node_type = None if part.node_type is None else as_tensor(part.node_type, transport.device)
         return cls(Runtime(whole, transport, policy or Policy(), **options), node_type)
 
     # Aggregations
