@@ -44,7 +44,7 @@ class Plane(Protocol):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What the scheduler of batches did for the last step, for the worker's record; empty without one."""
+        """The decisions of the scheduler of batches for the last step, for the record; empty without one."""
 
     def settle(self) -> None:
         """Return when no update of this worker's is under way."""

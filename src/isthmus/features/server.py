@@ -1,4 +1,4 @@
-"""What a worker has of the graph's data, and how it answers the requests of others."""
+"""The server side of the store: the data that a worker has, and its answers to the requests of others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETUP = Where("store", "setup", 0, "ids")
 
 
 class StoreOptions(NamedTuple):
-    """How a store is used: who draws neighbours, by which sampler, and the code of feature rows on the wire."""
+    """The use of a store: who draws neighbours, by which sampler, and the code of feature rows on the wire."""
 
     structure: str = "here"
     """here: this worker reads the edges of all parts, if all are on this machine; owner: owners draw for the others."""

@@ -28,7 +28,7 @@ _STAT = Path("/proc/stat")
 
 
 class Load(NamedTuple):
-    """What a scheduler knows when it decides whether to launch another DAG."""
+    """The figures that a scheduler knows when it decides whether to launch another DAG."""
 
     queue: int
     """Batches that are made and not yet trained on."""
