@@ -167,8 +167,9 @@ def test_early_stop_leaves_batches_that_were_made_ahead(tmp_path):
 
 def test_the_record_counts_rows_and_bytes(tmp_path):
     book = cut(community_graph(), 3, "random", tmp_path)
-    apart = in_folder(book, 3, asked(), tmp_path / "apart")[1].summary
-    coded = in_folder(book, 3, asked(), tmp_path / "coded", find("distdgl").policy({"bits": 16}))[1].summary
+    far = asked(rows="owner")
+    apart = in_folder(book, 3, far, tmp_path / "apart")[1].summary
+    coded = in_folder(book, 3, far, tmp_path / "coded", find("distdgl").policy({"bits": 16}))[1].summary
     assert apart["rows"]["sent"] > 0
     assert apart["bytes_per_step"]["embeddings"] == 0 < apart["bytes_per_step"]["ids"]
     # Workers take the seed nodes that they own, so no label travels.
@@ -245,7 +246,7 @@ def test_bf16_rounds_where_rows_are_gathered_what_the_products_would_round(tmp_p
 def test_bf16_rows_travel_in_half_the_bytes(tmp_path, sparse):
     graph = community_graph()
     graph = replace(graph, x=sparse_rows(graph.x)) if sparse else graph
-    book, shape = cut(graph, 2, "random", tmp_path), whole_inputs("sage")
+    book, shape = cut(graph, 2, "random", tmp_path), replace(whole_inputs("sage"), rows="owner")
 
     def pulled(precision):
         def work(transport):

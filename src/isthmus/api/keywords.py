@@ -29,6 +29,8 @@ class TrainOptions(TypedDict, total=False):
     """apart, together or auto (default)."""
     structure: str | None
     """Edges of other parts: here or owner; default here."""
+    rows: str | None
+    """Feature rows of other parts: host, here or owner; default host."""
     workers: int | None
     """Default: one per part (2 if not yet cut); fewer take several each."""
     launcher: str

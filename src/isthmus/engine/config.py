@@ -11,7 +11,7 @@ import torch
 
 from isthmus.engine.learning import check_learning
 from isthmus.errors import InputError
-from isthmus.minibatch import STRUCTURES, WAYS, read_fanouts
+from isthmus.minibatch import ROWS, STRUCTURES, WAYS, read_fanouts
 from isthmus.nn import ModelConfig
 from isthmus.options import check_options, option
 from isthmus.tasks import losses, metrics
@@ -156,6 +156,11 @@ class TrainConfig:
         None, "Edges of other parts: {choices}; default here.", "Mini-batches", _BATCHES, choices=STRUCTURES
     )
     """here: from the files of all parts. owner: their owners are asked."""
+    rows: str | None = option(
+        None, "Feature rows of other parts: {choices}; default host.", "Mini-batches", _BATCHES, choices=ROWS
+    )
+    """host: from the files of parts whose workers are on this host; the others are asked. here: from the files of every
+    part that this machine can read. owner: their owners are always asked."""
     seed: int = option(0, "For every random draw.", "Other", "train plan verify Worker")
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import Policy
 from isthmus.minibatch import (
+    ROWS,
     STRUCTURES,
     WAYS,
     Batch,
@@ -76,7 +77,10 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         fanouts=config.fanouts,
         way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
         structure=config.structure or STRUCTURES[0],
+        rows=config.rows or ROWS[0],
     )
+    if asked.way == "together" and config.rows not in (None, "owner"):
+        raise InputError(f"joint batches ask the owners of rows: leave --rows {config.rows} out, or give --batch apart")
     own = isinstance(model, Model) and not config.model.input_dropout
     # These models round input rows to bf16 first of all: so they are gathered, and so they travel.
     half = views.train.graph.runtime.half
@@ -123,7 +127,8 @@ class MiniBatches:
         """``dtype``: of the batches' feature rows; None: as the nodes have them."""
         transport = view.graph.runtime.transport
         x, train = view.data.x, view.data.masks["train"].nonzero().flatten()
-        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train), dtype)
+        scaling = view.data.scaling if view.learnt is None else None
+        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train), dtype, scaling)
         maker = batch_maker(book, asked, policy, transport, data, config.seed)
 
         def make(step: int) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from isthmus.engine.learnt import input_width, make_table
 from isthmus.engine.room import check_room
 from isthmus.errors import InputError
 from isthmus.features.embedding import Embedding
+from isthmus.features.scaling import Scaling, Stored
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, HostRows, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
@@ -31,7 +32,6 @@ from isthmus.tasks.losses import Loss, build_loss
 from isthmus.tasks.task import Task
 
 SPLITS = ("train", "val", "test")
-Stored = Tensor | SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Data:
     x: Rows
     y: Tensor
     masks: dict[str, Tensor]
+    scaling: Scaling = Scaling()
+    """What was made of the features of the files to get x."""
 
     @staticmethod
     def of(part: Part, config: TrainConfig, transport: Transport) -> Data:
@@ -57,14 +59,15 @@ class Data:
         known = masks["train"] if config.inductive else slice(None)
         if stay and isinstance(known, Tensor):
             known = on_host(known)
-        x = _scaled(x, config.features, known, transport)
+        scaling = Scaling.fit(x, config.features, known, transport)
+        x = scaling.apply(x)
         held = HostRows.of(x, transport.device) if stay and isinstance(x, Tensor) else x
-        return Data(held, here(part.y), masks)
+        return Data(held, here(part.y), masks, scaling)
 
     def take(self, keep: Tensor) -> Data:
         """Return the data of the nodes of a bool mask."""
         x = self.x[keep] if isinstance(self.x, Tensor) else self.x.take(keep.nonzero().flatten())
-        return Data(x, self.y[keep], {name: mask[keep] for name, mask in self.masks.items()})
+        return replace(self, x=x, y=self.y[keep], masks={name: mask[keep] for name, mask in self.masks.items()})
 
     def with_mirrors(self, graph: LocalGraph) -> Data:
         """Return the data with the rows of mirrors, fetched from their masters; mirrors have no label and no split."""
@@ -73,7 +76,7 @@ class Data:
         there = run.whole.links.pull(x, run.transport, Where("features", "setup", 0, "features"))
         y = torch.cat([self.y, self.y.new_zeros(h, *self.y.shape[1:])])
         masks = {name: torch.cat([mask, mask.new_zeros(h)]) for name, mask in self.masks.items()}
-        return Data(torch.cat([x, there]), y, masks)
+        return replace(self, x=torch.cat([x, there]), y=y, masks=masks)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Views:
         if isinstance(data.x, HostRows):
             _check_on_host(graph, dense)
         if dense and not isinstance(data.x, torch.Tensor):
-            data = Data(data.x.dense(), data.y, data.masks)
+            data = replace(data, x=data.x.dense())
         if graph.runtime.whole.replicated:
             data = data.with_mirrors(graph)
         train, task = data.masks["train"], Task.of(book)
@@ -136,7 +139,7 @@ class Views:
 
         def view(of: LocalGraph, rows: Data, scores: tuple[str, ...]) -> View:
             if isinstance(rows.x, SparseMatrix) and not of.runtime.keeps_sparse:
-                rows = Data(rows.x.dense(), rows.y, rows.masks)
+                rows = replace(rows, x=rows.x.dense())
             of.runtime.fix(rows.x)
             return View(of, rows, book.classes, scores, loss, config.accumulate, learnt)
 
@@ -188,29 +191,3 @@ def _rows(x: np.ndarray | SparseRows, dtype: torch.dtype, here: Callable[[np.nda
     if isinstance(x, SparseRows):
         return SparseMatrix(Csr(here(x.indptr), here(x.indices), x.width), here(x.data).to(dtype))
     return here(x).to(dtype)
-
-
-def _scaled(x: Stored, how: str, known: Tensor | slice, transport: Transport) -> Stored:
-    if how == "rows":
-        if isinstance(x, SparseMatrix):
-            rows = x.pattern.edge_rows
-            total = x.values.new_zeros(len(x)).index_add_(0, rows, x.values)
-            return SparseMatrix(x.pattern, x.values / _not_zero(total)[rows])
-        return x / _not_zero(x.sum(1, keepdim=True))
-    if how == "standard":
-        x = x.dense() if isinstance(x, SparseMatrix) else x
-        return _standardise(x, known, transport)
-    return x
-
-
-def _standardise(x: Tensor, known: Tensor | slice, transport: Transport) -> Tensor:
-    """Scale columns to mean 0 and deviation 1 over all workers' known rows; constant columns become 0."""
-    where, rows = Where("features", "reduce", 0, "features"), x[known].double()
-    count = transport.all_reduce(torch.tensor([float(len(rows))], dtype=rows.dtype, device=rows.device), where)
-    mean = transport.all_reduce(rows.sum(0), where) / count
-    square = transport.all_reduce((rows - mean).square().sum(0), where) / count
-    return ((x.double() - mean) / _not_zero(square.sqrt())).to(x.dtype)
-
-
-def _not_zero(total: Tensor) -> Tensor:
-    return torch.where(total == 0, torch.ones_like(total), total)

@@ -31,7 +31,7 @@ def sampled_logits(model: nn.Module, view: View, book: Book, fanouts: tuple[int,
         BatchConfig(size, fanouts),
         BatchPolicy(),
         run.transport,
-        NodeData(view.x.to(HOST), on_host(data.y), nodes),
+        NodeData(view.x.to(HOST), on_host(data.y), nodes, scaling=data.scaling if view.learnt is None else None),
         seed,
     )
     device = run.transport.device

@@ -307,10 +307,12 @@ class _TrainingRun:
             total.age_max,
             total.wait_seconds,
             total.under_way_seconds,
+            total.rows_local,
             *total.between(self.transport.rank, self.transport.hosts),
         ]
         table = over_workers(mine, self.transport)
-        *sent, rows, halo, hits, misses, memory, age, used, _, wait, under_way, far_rows, far = table.sum(0).tolist()
+        sums = table.sum(0).tolist()
+        *sent, rows, halo, hits, misses, memory, age, used, _, wait, under_way, near, far_rows, far = sums
         return {
             "recipe": self.config.recipe,
             "options": self.config.options,
@@ -325,14 +327,19 @@ class _TrainingRun:
             "test": {"score": best.get("test"), "metric": self.metric},
             **self.clock.summary(),
             "bytes_per_step": {kind: round(size / steps) for kind, size in zip(KINDS, sent, strict=True)},
-            "rows": {"halo": round(halo), "sent": round(rows / steps), "cached_hits": round(hits / steps)},
+            "rows": {
+                "halo": round(halo),
+                "sent": round(rows / steps),
+                "cached_hits": round(hits / steps),
+                "from_files": round(near / steps),
+            },
             "between_hosts": {
                 "hosts": len(set(self.transport.hosts)),
                 "rows_per_step": round(far_rows / steps),
                 "bytes_per_step": round(far / steps),
             },
             "hit_rate": hits / (hits + misses) if hits + misses else None,
-            "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -5].max()))},
+            "staleness": {"mean": age / max(used, 1.0), "max": round(float(table[:, -6].max()))},
             "hidden": 1 - min(1.0, wait / under_way) if under_way else None,
             "memory_peak_bytes": round(memory),
             "run": None if self.out is None else str(self.out),

@@ -5,11 +5,12 @@ from isthmus.minibatch.dag import Operators, sampling_dag
 from isthmus.minibatch.learnt import LearntRows, learnt_rows
 from isthmus.minibatch.make import NodeData, batch_maker
 from isthmus.minibatch.pipeline import Pipeline
-from isthmus.minibatch.policy import STRUCTURES, WAYS, BatchConfig, BatchPolicy, DagPolicy, read_fanouts
+from isthmus.minibatch.policy import ROWS, STRUCTURES, WAYS, BatchConfig, BatchPolicy, DagPolicy, read_fanouts
 from isthmus.minibatch.prefetch import Prefetcher
 from isthmus.minibatch.scheduler import SCHEDULERS, make_scheduler
 
 __all__ = [
+    "ROWS",
     "SCHEDULERS",
     "STRUCTURES",
     "WAYS",

@@ -96,9 +96,7 @@ class ListCache(Cache):
             self._next_use[read] = _NEVER
 
 
-def most_worth(worth: Tensor, own: slice, room: int) -> Tensor:
-    """Return the ``room`` nodes of other workers that are worth most, int64, ascending; none that is worth nothing."""
-    worth = worth.clone()
-    worth[own] = 0
+def most_worth(worth: Tensor, room: int) -> Tensor:
+    """Return the ``room`` nodes that are worth most, int64, ascending; none that is worth nothing."""
     order = torch.argsort(worth, descending=True, stable=True)[:room]
     return order[worth[order] > 0].sort().values

@@ -50,7 +50,7 @@ class Operators:
 
     def features(self, nodes: Tensor, out: Tensor) -> Tensor:
         """Write the rows that this worker has of some nodes (int64, book ids); return the places of the others."""
-        return self.maker.rows.read_own(nodes, out)
+        return self.maker.rows.read_here(nodes, out)
 
 
 @dataclass
@@ -120,7 +120,7 @@ class _Instance:
         self.x, self.beyond = dag.buffer(0), list[tuple[int, Tensor]]()
         self.others: list[Tensor] = []  # places of other workers' rows that were not asked for yet
         self.arrived: list[tuple[Tensor, Tensor]] = []  # places, rows
-        self.ledger = Ledger()
+        self.ledger, self.elsewhere = Ledger(), 0
 
     def add(self, run: Callable[[], None], cost: float = 0.0, after: Iterable[Task] = ()) -> Task:
         return self.pool.add(Task(self.step, run, cost), after)
@@ -154,7 +154,7 @@ class _Instance:
             y = labels.pull(self.seeds, self.step, "labels")
         else:
             y = torch.empty(len(self.seeds), labels.width, dtype=labels.own.dtype)
-            labels.read_own(self.seeds, y)
+            labels.read_here(self.seeds, y)
         self.y = y.view(-1) if y.shape[1:] == (1,) else y
 
     def _hop(self, hop: int) -> None:
@@ -227,6 +227,7 @@ class _Instance:
         rows, where = self.dag.maker.rows, Where("features", "pull", self.step, "features")
         self.arrived += [(places[at], block) for at, block in rows.fetch(nodes[places].long(), where)]
         self.ledger.add(self.dag.maker.transport.ledger.take())
+        self.elsewhere += len(places)
 
     def _end(self) -> None:
         """Put the batch together."""
@@ -241,6 +242,7 @@ class _Instance:
             x[first : first + len(rows)] = rows
         for places, rows in self.arrived:
             x[places] = rows
+        self.ledger.rows_local = self.dag.maker.rows.from_files(found.nodes, self.elsewhere)
         seeds = len(self.dag.maker.order.at(self.step))
         batch = Batch(self.step, seeds, found.nodes, found.layers, x, self.y, self.ledger)
         self.finished(batch.to(self.dag.device))

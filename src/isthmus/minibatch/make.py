@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.comm import Transport
+from isthmus.comm import Transport, Where
 from isthmus.errors import InputError
+from isthmus.features.part_files import PartFiles
+from isthmus.features.scaling import Scaling
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.apart import AtOwners, Here
 from isthmus.minibatch.batch import BatchMaker, Expander
@@ -33,6 +35,8 @@ class NodeData:
     train: Tensor  # int64, rows
     dtype: torch.dtype | None = None
     """The dtype of a batch's feature rows; None: as in x."""
+    scaling: Scaling | None = None
+    """What x has become by, from the features in the files; None: x is not theirs, so nobody reads other files."""
 
 
 def batch_maker(
@@ -63,11 +67,17 @@ def batch_maker(
         expander = AtOwners(sampler, structure, requests, about)
     else:
         expander = Together(sampler, structure, requests, Known.of(own, ranges))
-    rows = Rows(data.x, requests, policy.rows, draws, dtype=data.dtype)
+    read = _parts_here(book, asked, transport) if data.scaling is not None and data.x.shape[1] else ()
+    files = PartFiles.of(book, read, data.x.dtype, data.scaling or Scaling()) if read else None
+    everywhere = _all_agree(len(read) + len(blocks[transport.rank]) == book.num_parts, transport)
+    rows = Rows(data.x, requests, policy.rows, draws, dtype=data.dtype, files=files, asks=not everywhere)
     room = policy.cache.room(len(original))
-    if room and transport.size > 1 and rows.width:
+    if room and rows.asks and transport.size > 1 and rows.width:
         worth = _worth(structure if here else Structure.of_book(book), order, asked, policy, requests)
-        chosen = most_worth(worth, requests.own, room)
+        worth[requests.own] = 0
+        for part in read:
+            worth[book.ranges[part] : book.ranges[part + 1]] = 0
+        chosen = most_worth(worth, room)
         kept = rows.pull(chosen, 0, "cache")
         rows.cache = ListCache(chosen, kept, worth) if policy.cache.order == "list" else Cache(chosen, kept)
     return BatchMaker(
@@ -75,10 +85,25 @@ def batch_maker(
         shares=Shares(policy.share, ranges, order.nodes.sort().values),
         expander=expander,
         rows=rows,
-        labels=Rows(data.y if data.y.dim() == 2 else data.y.view(-1, 1), requests),
+        labels=Rows(data.y if data.y.dim() == 2 else data.y.view(-1, 1), requests, asks=policy.share != "owner"),
         transport=requests.transport,
         look_ahead=policy.cache.looks_ahead,
     )
+
+
+def _parts_here(book: Book, asked: BatchConfig, transport: Transport) -> list[int]:
+    """Return the parts of other workers whose feature rows this worker reads from their files."""
+    if asked.rows == "owner" or asked.way == "together":
+        return []
+    near = [asked.rows == "here" or host == transport.hosts[transport.rank] for host in transport.hosts]
+    near[transport.rank] = False
+    blocks = shares(book, transport.size)
+    return [k for worker, block in enumerate(blocks) if near[worker] for k in block if book.is_here(k)]
+
+
+def _all_agree(yes: bool, transport: Transport) -> bool:
+    """Return whether all workers say yes."""
+    return int(transport.all_reduce(torch.tensor([int(yes)]), Where("rows", "setup", 0, "ids"))) == transport.size
 
 
 def _worth(

@@ -15,6 +15,7 @@ from isthmus.sample import NeighbourSampler
 
 WAYS = ("apart", "together")
 STRUCTURES = ("here", "owner")
+ROWS = ("host", "here", "owner")
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,6 @@ class BatchConfig:
     """apart: each worker expands its own seed nodes. together: every node of the joint batch is computed once."""
     structure: str = "here"
     """here: every worker reads the edges of all parts from their files. owner: owners are asked for neighbours."""
+    rows: str = "host"
+    """Feature rows of other parts. host: those of this host's workers are read from their files. here: those of all
+    parts whose files can be read here. owner: owners are asked."""

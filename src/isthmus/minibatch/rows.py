@@ -1,4 +1,4 @@
-"""The rows of a batch's nodes: own rows are read in place, cached ones are here, others come from their owners."""
+"""The rows of a batch's nodes: those of this machine are read in place, cached ones are here, others are asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm import AsIs, Codec, Where, codec
+from isthmus.features.part_files import PartFiles
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.cache import Cache
 from isthmus.minibatch.requests import Asked, Requests
@@ -26,6 +27,10 @@ class Rows:
     cache: Cache | None = None
     dtype: torch.dtype | None = None
     """bfloat16: rows are rounded to it where they are gathered, and so they travel; None: as they are."""
+    files: PartFiles | None = None
+    """Rows of other workers that are read from their files."""
+    asks: bool = True
+    """Whether any worker ever asks another one; if not, nobody sends or waits."""
 
     def __post_init__(self) -> None:
         if self.dtype == torch.bfloat16 and self.codec.as_is:
@@ -43,23 +48,33 @@ class Rows:
         if not self.width:  # of a graph without features there is nothing to ask for
             return self.none(len(nodes))
         out = self.none(len(nodes))
-        others = self.read_own(nodes, out)
-        for at, rows in self.fetch(nodes[others], Where(name, "pull", step, "features")):
+        others = self.read_here(nodes, out)
+        self.requests.transport.ledger.rows_local += self.from_files(nodes, len(others))
+        kind = "features" if self.own.dtype.is_floating_point else "ids"
+        for at, rows in self.fetch(nodes[others], Where(name, "pull", step, kind)):
             out[others[at]] = rows
         if self.cache is not None and coming:
             self.cache.learn(nodes[others], out[others], coming)
         return out
 
-    def read_own(self, nodes: Tensor, out: Tensor) -> Tensor:
-        """Write the rows of those nodes that are mine to their places in ``out`` [m, F]; return the other places."""
+    def read_here(self, nodes: Tensor, out: Tensor) -> Tensor:
+        """Write the rows that are mine, or in files here, to their places in ``out`` [m, F]; return other places."""
         first = self.requests.first
         mine = (nodes >= first) & (nodes < first + len(self.own))
         if len(self.own):  # one pass over all places: those of others are overwritten later
             self._gather(torch.where(mine, nodes - first, 0), out)
-        return (~mine).nonzero().flatten()
+        others = (~mine).nonzero().flatten()
+        return others if self.files is None else self.files.read(nodes, others, out)
+
+    def from_files(self, nodes: Tensor, elsewhere: int) -> int:
+        """Return how many rows of nodes are read from files of other workers, if so many are not on this machine."""
+        if self.files is None:
+            return 0
+        own = self.requests.own
+        return int(((nodes < own.start) | (nodes >= own.stop)).sum()) - elsewhere
 
     def fetch(self, nodes: Tensor, where: Where) -> list[tuple[Tensor, Tensor]]:
-        """Return the rows of other workers' nodes in blocks, each with the places of its rows among the nodes.
+        """Return rows that are not here in blocks, each with the places of its rows among the nodes.
 
         Those that are cached are here; the others are asked for, by all workers at the same time.
         """
@@ -71,7 +86,7 @@ class Rows:
             missing = missing[~hit]
             transport.ledger.cache_hits += len(nodes) - len(missing)
             transport.ledger.cache_misses += len(missing)
-        if transport.size > 1:
+        if transport.size > 1 and self.asks:
             asked = self.requests.ask(nodes[missing], where)
             found.append((missing[asked.mine.order], self._exchange(asked, where)))
         return found
