@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ class Data:
     x: Rows
     y: Tensor
     masks: dict[str, Tensor]
-    scaling: Scaling = Scaling()
+    scaling: Scaling = field(default_factory=Scaling)
     """What was made of the features of the files to get x."""
 
     @staticmethod
