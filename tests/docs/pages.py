@@ -6,7 +6,21 @@ import re
 import sys
 from pathlib import Path
 
-from isthmus.comm import FORWARD, GATHER, SCATTER, Active, Add, Changed, Every, Gap, Keep, Smooth, Stages
+from isthmus.comm import (
+    FORWARD,
+    GATHER,
+    SCATTER,
+    Active,
+    AdaptiveBits,
+    Add,
+    Changed,
+    Every,
+    Gap,
+    Keep,
+    Smooth,
+    Stages,
+    Trend,
+)
 from isthmus.comm.channel.codec import Codec, Half, Linear
 from isthmus.recipes import find
 
@@ -104,6 +118,10 @@ def _bits(codec: Codec) -> str:
             return codec.name
         case Linear():
             return f"{codec.bits} bits"
+        case AdaptiveBits():
+            return "2, 4 or 8 bits by row"
+        case Trend():
+            return f"{codec.bits} bits, or predicted"
     return type(codec).__name__
 
 

@@ -42,6 +42,8 @@ CASES = [
     ("sancus-a", {"bound": 2, "clip": 0.01}),
     ("sancus-h", {"bound": 0.1}),
     ("skip-g", {"bound": 2}),
+    ("adaqp", {"reassign": 3}),
+    ("ec-graph", {"bits": 2, "period": 3}),
 ]
 
 

@@ -10,13 +10,18 @@ from oracle.links import Links
 from oracle.partition_parallel import Policy
 from oracle.pipegcn import Pipe
 from oracle.random_edges import RandomEdges
+from oracle.row_codes import Adaqp, EcGraph
 from oracle.sancus import Skip, epoch_adaptive, epoch_fixed
 
 CODING = ("bits", "bits_gradients", "rounding", "feedback", "seed")
 
 
-def policy_of(recipe: str, options: dict[str, Any], links: Links, seed: int) -> Policy:
+def policy_of(recipe: str, options: dict[str, Any], links: Links, seed: int, model: str = "gcn") -> Policy:
     """Return the literal policy of a recipe; `seed` is the run's, for a recipe without one of its own."""
+    if recipe == "adaqp":
+        return Adaqp(links, model, options, seed)
+    if recipe == "ec-graph":
+        return Policy(links, EcGraph(**options))
     coding, given = ({n: v for n, v in options.items() if (n in CODING) == coded} for coded in (True, False))
     seed = coding.setdefault("seed", seed)
     wire = Coded(coding.pop("bits", 32), **coding)

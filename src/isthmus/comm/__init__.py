@@ -3,6 +3,7 @@
 from isthmus.comm import bits
 from isthmus.comm.channel import (
     Active,
+    AdaptiveBits,
     Add,
     All,
     AsIs,
@@ -20,6 +21,7 @@ from isthmus.comm.channel import (
     Ring,
     Smooth,
     Stages,
+    Trend,
     codec,
 )
 from isthmus.comm.coded_allreduce import sum_coded
@@ -37,6 +39,7 @@ __all__ = [
     "PROBE",
     "SCATTER",
     "Active",
+    "AdaptiveBits",
     "Add",
     "All",
     "AsIs",
@@ -65,6 +68,7 @@ __all__ = [
     "Smooth",
     "Stages",
     "Transport",
+    "Trend",
     "Where",
     "bits",
     "codec",

@@ -1,4 +1,4 @@
-"""One bit per row, for senders to say which rows come and for readers to say which ones they want."""
+"""One or two bits per row, for senders to say which rows come, and how, and for readers to say which they want."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ def split(message: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def room(count: int, device: torch.device) -> Tensor:
     """Return memory for the bits of that many rows."""
     return torch.empty((count + 7) // 8, dtype=torch.uint8, device=device)
+
+
+def pack_codes(codes: Tensor) -> Tensor:
+    """Return numbers below 4, uint8 [n], as uint8 [2 ⌈n / 8⌉]: their low bits, then their high ones."""
+    return torch.cat([pack((codes & 1).bool()), pack((codes >> 1).bool())])
+
+
+def unpack_codes(packed: Tensor, count: int) -> Tensor:
+    """Return the numbers that `pack_codes` wrote, uint8 [count]."""
+    low, high = (unpack(half, count).to(torch.uint8) for half in packed.chunk(2)) if count else (packed, packed)
+    return low + 2 * high
 
 
 def numbers(flags: Tensor) -> Tensor:

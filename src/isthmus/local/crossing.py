@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId
+from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId, Where
 from isthmus.errors import InputError
 from isthmus.local.dropout import Late, Mask
 from isthmus.local.runtime import Runtime
@@ -87,6 +87,7 @@ class Crossing:
         kind = "embeddings" if x.requires_grad else "features"
         if rows is not x:
             self._converted = kernels.memory_of(x), rows
+        self._weigh(channel)
         if self.exact or run.policy.sampler is None:
             channel.post(run.step, rows, self.shard.links, kind)
         else:
@@ -97,6 +98,17 @@ class Crossing:
         if self.covered is not None:
             self._post_sums(self.covered, rows, kind)
         self._posted(channel)
+
+    def _weigh(self, channel: Channel) -> None:
+        """Tell owners once how much their rows count here, Σ_i P_ij², where the code of a row depends on it."""
+        coding = channel.coding
+        if coding is None or not coding.weighs or coding.weights is not None:
+            return
+        weight = torch.ones(self.shard.num_halo, dtype=torch.float64, device=self.shard.device)
+        if self._norm is not None:
+            weight = self.shard.halo_squares(self._norm)
+        where = Where(self.site, FORWARD, self.run.step, "ids")
+        coding.weights = self.shard.links.push(weight, self.run.transport, where).wait()
 
     def post_narrow(self, late: Late) -> None:
         """Send D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; make no other rows."""

@@ -61,6 +61,8 @@ class Policy:
                 raise InputError("a drawn graph reads only rows drawn for it: nothing old can be kept or smoothed")
             if self.sampler is not None and stages.ring:
                 raise InputError("whole blocks round a ring leave nothing to draw: set rate to 1")
+            if self.sampler is not None and stages.encode.varies:
+                raise InputError("rows whose code is chosen one by one are all sent: leave sampler out")
             if self.sampler is not None and stages.select.skips:
                 raise InputError("a drawn graph needs the rows that were drawn for it: none of them can be skipped")
         if len({stages.ring for stages in self.every_stages}) > 1:
@@ -163,7 +165,8 @@ class Policy:
         """Whether rows cross between hosts once: the links of all steps are the same, and no choice or clipping is
         about all that a worker sends."""
         drawn = self.sampler is not None or self.batches is not None or self.cache is not None
-        odd = self.weighs_all_rows or any(stages.clip or stages.ring for stages in self.every_stages)
+        stages = self.every_stages
+        odd = self.weighs_all_rows or any(one.clip or one.ring or one.encode.varies for one in stages)
         return self.savings.relay and not drawn and not odd
 
     @property

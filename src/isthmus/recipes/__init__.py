@@ -6,6 +6,7 @@ from typing import Any
 
 from isthmus.errors import InputError
 from isthmus.outside import FORM, imported, is_outside
+from isthmus.recipes.adaqp import ADAQP
 from isthmus.recipes.base import Option, Recipe
 from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.bytegnn import BYTEGNN
@@ -13,6 +14,7 @@ from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.cdfgnn import CDFGNN
 from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.distgnn import DISTGNN
+from isthmus.recipes.ec_graph import EC_GRAPH
 from isthmus.recipes.exact import EXACT
 from isthmus.recipes.isthmus import ISTHMUS
 from isthmus.recipes.pipegcn import PIPEGCN
@@ -34,6 +36,8 @@ _ALL = (
     SANCUS_A,
     SANCUS_H,
     SKIP_G,
+    ADAQP,
+    EC_GRAPH,
     CDFGNN,
     DISTGNN,
     DISTDGL,

@@ -143,6 +143,13 @@ class Shard:
         """Apply the transpose of `aggregate_halo`; out [h, F] is overwritten."""
         kernels.aggregate(self.halo_out, grad, Weights(norm.halo, norm.target, self.halo_out_weight), out)
 
+    def halo_squares(self, norm: Norm) -> Tensor:
+        """Return Σ_i P_ij² of every halo node j, float64 [h]: by what its row's variance is multiplied here."""
+        ones = torch.ones(self.num_inner, 1, dtype=torch.float64, device=self.device)
+        scales = norm.halo, norm.target, self.halo_out_weight
+        halo, target, weight = (each if each is None else each.double().square() for each in scales)
+        return kernels.aggregate(self.halo_out, ones, Weights(halo, target, weight))[:, 0]
+
     # Patterns derived from the two, made when first needed
 
     @cached_property

@@ -1,5 +1,6 @@
 """The channel, and the stages that it is made of: select → encode → ship → (wait) → decode → merge."""
 
+from isthmus.comm.channel.adaptive_bits import AdaptiveBits
 from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.codec import AsIs, Codec, codec
@@ -8,9 +9,11 @@ from isthmus.comm.channel.relayed import Relayed
 from isthmus.comm.channel.ring import Ring
 from isthmus.comm.channel.select import Active, All, Changed, Every, Gap
 from isthmus.comm.channel.stages import Clip, Stages
+from isthmus.comm.channel.trend import Trend
 
 __all__ = [
     "Active",
+    "AdaptiveBits",
     "Add",
     "All",
     "AsIs",
@@ -28,5 +31,6 @@ __all__ = [
     "Ring",
     "Smooth",
     "Stages",
+    "Trend",
     "codec",
 ]

@@ -16,10 +16,11 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import bits
 from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.codec import Each
 from isthmus.comm.channel.own import OwnShare
 from isthmus.comm.channel.reader import Message, Reader, arriving_counts
 from isthmus.comm.channel.select import Picks
-from isthmus.comm.channel.sender import Sender
+from isthmus.comm.channel.sender import Leaving, Sender
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.ledger import PROBE, Where
 from isthmus.comm.legs import BACKWARD, GATHER, ChannelId
@@ -37,6 +38,7 @@ class Channel:
         self.transport, self.stages, self.id, self.seed, self.buffers = transport, stages, channel, seed, buffers
         self.sender = Sender(stages, channel.leg, transport.rank, whole, buffers)
         self.reader = Reader(stages, channel, whole, buffers)
+        self.coding = stages.encode.start()  # where rows are written in different ways
         self.queue: deque[Message] = deque()
         self.first: int | None = None  # the step of the first post
         self.kind = ""  # the kind of the rows posted last
@@ -68,19 +70,25 @@ class Channel:
         where = Where(self.id.site, self.id.label, step, kind)
         blocks, mine = self.sender.choose(self.sender.lay_out(rows, links), step, first=step == self.first)
         theirs, drifts = self._hear(mine, links, step, where)
+        blocks, writers, readers = self._agree(blocks, links, step, where)
         could = [len(block) for block in blocks]
         self.share = sum(n if picks is None else len(picks) for n, picks in zip(could, mine, strict=True)), sum(could)
         leaving = [
-            self.sender.encode(q, block.take(mine[q]), self._key(step, q)) if q != self.transport.rank else rows[:0]
+            self.sender.encode(q, block.take(mine[q]), self._key(step, q), writers[q])
+            if q != self.transport.rank
+            else rows[:0]
             for q, block in enumerate(blocks)
         ]
-        message = self._expect(step, due, links, theirs, rows)
+        filled = None
+        if self.coding is not None:
+            filled = [codec.filled(count) for codec, count in zip(writers, could, strict=True)]
+        message = self._expect((step, due), links, theirs, rows, readers)
         message.drifts = drifts
         message.leaving = [rows, *leaving] if self.id.leg == GATHER else leaving  # rows lie in an `outbox`
         # Gradients are ready right before the workers sum those of the weights. Unless the next step needs them, they
         # are sent after that sum; rows are ready earlier and are sent at once, so that the link is never idle.
         later = due > step + 1 and self.id.pass_ == BACKWARD
-        message.pending = self.transport.exchange(leaving, message.parts, where, later=later)
+        message.pending = self.transport.exchange(leaving, message.parts, where, later=later, rows=filled)
         self.queue.append(message)
 
     def take(self, step: int) -> Tensor | None:
@@ -156,17 +164,37 @@ class Channel:
         theirs: Picks = [bits.numbers(flags) for flags, _ in came]
         return theirs, [rest.clone().view(drift.dtype) for (_, rest), drift in zip(came, drifts, strict=False)]
 
-    def _expect(self, step: int, due: int, links: Links, picks: Picks, rows: Tensor) -> Message:
-        """Return the message that will arrive, with memory for it."""
-        counts = arriving_counts(links.arriving(self.id.leg), picks)
-        width, dtype = self.stages.encode.form(rows.shape[1], rows.dtype)
+    def _agree(self, blocks: list[Leaving], links: Links, step: int, where: Where) -> tuple[list[Leaving], Each, Each]:
+        """Return the blocks, the codec of each, and that of what each peer sends; tell each other, if need be."""
+        if self.coding is None:
+            same = [self.stages.encode] * len(blocks)
+            return blocks, same, same
+        assert self.first is not None, "a channel posts before it agrees"
+        blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
+        age = step - self.first
+        mine = self.coding.choose(age, [block.x for block in blocks])
+        theirs = None if mine is None else self._tell(mine, links, where)
+        return blocks, *self.coding.codecs(age, mine, theirs)
+
+    def _tell(self, codes: list[Tensor], links: Links, where: Where) -> list[Tensor]:
+        """Tell readers how each row is written, two bits per row; return what the others tell."""
+        counts = links.arriving(self.id.leg).counts
+        heard = [torch.cat([bits.room(count, links.device)] * 2) for count in counts]
+        said = [bits.pack_codes(each) for each in codes]
+        self.transport.exchange(said, heard, where._replace(kind="ids")).wait()
+        return [bits.unpack_codes(part, count) for part, count in zip(heard, counts, strict=True)]
+
+    def _expect(self, when: tuple[int, int], links: Links, picks: Picks, rows: Tensor, codecs: Each) -> Message:
+        """Return the message that will arrive, with memory for it; ``when``: the steps of sending and of use."""
+        counts, width, dtype = arriving_counts(links.arriving(self.id.leg), picks), rows.shape[1], rows.dtype
         block = None
         if self.stages.plain:
             block = self.buffers.take((sum(counts) + self._room_after(links), width), dtype)
             parts = Ends(counts).split(block)
         else:
-            parts = [self.buffers.take((count, width), dtype) for count in counts]
-        return Message(step, due, links, picks, rows.shape[1], rows.dtype, parts, block)
+            rooms = [codec.room(count, width, dtype) for codec, count in zip(codecs, counts, strict=True)]
+            parts = [self.buffers.take(*room) for room in rooms]
+        return Message(*when, links, picks, width, dtype, counts, parts, block, codecs)
 
     def _room_after(self, links: Links) -> int:
         """Return for how many more rows there is memory after those that arrive over these links."""

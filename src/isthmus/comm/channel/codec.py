@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,24 @@ class Codec(ABC):
     heeds_memory: ClassVar[bool] = False
     """Whether `encode` makes use of ``memory``: error feedback and differences need it."""
 
+    varies: ClassVar[bool] = False
+    """Whether it chooses at every step how each row is written; the choice, and its state, are a `Coding`'s."""
+    predicts: ClassVar[bool] = False
+    """Whether rows that are read back depend on messages of earlier steps."""
+
+    def start(self) -> Coding | None:
+        """Return the choice of one channel, if rows are written in different ways."""
+        return None
+
+    def room(self, rows: int, width: int, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return the shape and dtype of the message for so many rows of that width and dtype."""
+        across, of = self.form(width, dtype)
+        return (rows, across), of
+
+    def filled(self, rows: int) -> int:
+        """Return how many of so many rows a message has values of."""
+        return rows
+
     @abstractmethod
     def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
         """Return the width and dtype of the message for rows of that width and dtype."""
@@ -38,6 +57,34 @@ class Codec(ABC):
         """Write (or add) a message to ``out[positions]`` (int32; None: all of out)."""
 
 
+class Coding:
+    """The way in which each row of a channel is written, chosen at its sender and told to its readers.
+
+    It belongs to both ends of one channel. ``age`` counts steps since the channel's first message.
+    """
+
+    weighs: ClassVar[bool] = False
+    """Whether rows may count differently: readers then say once how much (`weights`)."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] | None = None  # per peer, float64 [rows]
+
+    def choose(self, age: int, rows: list[Tensor]) -> list[Tensor] | None:
+        """Return the code of every row for each peer, uint8 below 4, to be told to readers; None: they know it."""
+        raise NotImplementedError
+
+    def codecs(self, age: int, mine: list[Tensor] | None, theirs: list[Tensor] | None) -> tuple[Each, Each]:
+        """Return the codec of the message to each peer, and of that from each, given the codes that were told."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state that outlives a step, by name, for a checkpoint."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a state back."""
+
+
 @dataclass(frozen=True)
 class AsIs(Codec):
     """The rows themselves, in the dtype in which they are computed."""
@@ -52,6 +99,21 @@ class AsIs(Codec):
 
     def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
         _write(message, out, positions, add)
+
+
+class Varying(Codec):
+    """A codec whose messages have no one form for all rows: the rule of a recipe, or what its coding makes of it."""
+
+    varies = True
+
+    def form(self, width: int, dtype: torch.dtype) -> tuple[int, torch.dtype]:
+        raise AssertionError("rows of such messages differ: ask for the room of all")
+
+    def encode(self, x: Tensor, rows: Tensor | None, message: Tensor, key: int, memory: Memory | None) -> None:
+        raise AssertionError("messages are written by the codecs of its coding")
+
+    def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
+        raise AssertionError("messages are read by the codecs of its coding")
 
 
 @dataclass(frozen=True)
@@ -106,6 +168,9 @@ class Linear(Codec):
 
     def decode(self, message: Tensor, out: Tensor, positions: Tensor | None = None, add: bool = False) -> None:
         kernels.unpack_rows(message, self.bits, out, rows=positions, accumulate=add)
+
+
+Each = Sequence[Codec]  # one per peer
 
 
 def codec(bits: int | str, rounding: str = "nearest") -> Codec:

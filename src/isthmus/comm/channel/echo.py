@@ -34,6 +34,9 @@ class Echo(Channel):
     def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> tuple[Picks, list[Tensor]]:
         return mine, [drift.clone() for drift in self.sender.drifts]
 
+    def _tell(self, codes: list[Tensor], links: Links, where: Where) -> list[Tensor]:
+        return codes
+
     def _count_ages(self, step: int) -> None:
         """Count nothing: these rows are not read."""
 
@@ -46,7 +49,14 @@ class _Back:
     def __init__(self) -> None:
         self.ledger = Ledger()
 
-    def exchange(self, leaving: list[Tensor], arriving: list[Tensor], where: Where, later: bool = False) -> Pending:
+    def exchange(
+        self,
+        leaving: list[Tensor],
+        arriving: list[Tensor],
+        where: Where,
+        later: bool = False,
+        rows: list[int] | None = None,
+    ) -> Pending:
         for message, room in zip(leaving, arriving, strict=True):
             room.copy_(message)
         return _Done(self.ledger)

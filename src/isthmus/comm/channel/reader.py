@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.codec import Each
 from isthmus.comm.channel.select import Picks
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import FORWARD, ChannelId
@@ -26,8 +27,10 @@ class Message:
     picks: Picks  # per peer: the rows that came; None: all of them
     width: int  # of a row
     dtype: torch.dtype  # of a row
+    counts: list[int]  # of rows, per peer
     parts: list[Tensor]  # per peer, as coded
     block: Tensor | None  # holds all parts one after the other, if rows are used as they arrive
+    codecs: Each  # per peer
     drifts: list[Tensor] = field(default_factory=list)  # per peer: what all its rows move by before any is merged
     leaving: list[Tensor] = field(default_factory=list)  # what I sent, kept until it has left
     pending: Pending | None = None
@@ -89,10 +92,10 @@ class Reader:
     def _replace(self, message: Message) -> None:
         block = message.block
         if block is None:
-            ends = Ends([len(part) for part in message.parts])
+            ends = Ends(message.counts)
             block = self.buffers.take((ends.ptr[-1], message.width), message.dtype)
-            for part, rows in zip(message.parts, ends.split(block), strict=True):
-                self.stages.encode.decode(part, rows)
+            for part, rows, codec in zip(message.parts, ends.split(block), message.codecs, strict=True):
+                codec.decode(part, rows)
         self.rows, self.layout = block, message.links
         self.updated = torch.tensor([message.sent], dtype=torch.int32)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
+from isthmus.comm.channel.codec import Codec
 from isthmus.comm.channel.select import Picks
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import SCATTER
@@ -91,17 +92,15 @@ class Sender:
             chosen = [picks if picks is None else picks[(picks + step) % turns == 0] for picks in chosen]
         return blocks, [None] * len(blocks) if self.select.everything(step) else chosen
 
-    def encode(self, peer: int, block: Leaving, key: int) -> Tensor:
+    def encode(self, peer: int, block: Leaving, key: int, codec: Codec) -> Tensor:
         """Return the message of a block; ``key`` names the draws of stochastic rounding."""
-        codec = self.stages.encode
         memory = None
         if self.stages.feedback or self.delta:
             memory = Memory(self.memory[peer], block.positions, self.delta)
         if codec.as_is and block.index is None:
             message = block.x  # the rows are already laid out as they are to be sent
         else:
-            width, dtype = codec.form(block.x.shape[1], block.x.dtype)
-            message = self.buffers.take((len(block), width), dtype)
+            message = self.buffers.take(*codec.room(len(block), block.x.shape[1], block.x.dtype))
             codec.encode(block.x, block.index, message, key, memory)
             if memory is not None and not self.stages.merge.follows:
                 held = self.memory[peer]

@@ -72,6 +72,12 @@ class Stages:
             raise InputError(
                 "feedback would grow old with rows that are not sent: leave feedback out, or send differences"
             )
+        fresh = not (self.delay or self.select.skips or self.feedback or self.clip or self.ring or self.merge.keeps)
+        if self.encode.varies and not fresh:
+            raise InputError(
+                f"{type(self.encode).__name__} chooses how each row is written, for rows that are sent at every step, "
+                "now and in full: leave out staleness, feedback and clip"
+            )
         if self.ring and (self.delay or self.select.skips or self.feedback or self.clip or self.merge.keeps):
             raise InputError("whole blocks round a ring are sent at once and in full: only bits can be set with them")
 
@@ -88,9 +94,9 @@ class Stages:
     @property
     def mixes_steps(self) -> bool:
         """Whether a reader may hold rows that were sent at another step than the current one."""
-        return self.delay > 0 or self.merge.keeps
+        return self.delay > 0 or self.merge.keeps or self.encode.predicts
 
     @property
     def stateless(self) -> bool:
         """Whether nothing is carried from one step to the next."""
-        return not self.delay and not self.feedback and not self.merge.keeps
+        return not (self.delay or self.feedback or self.merge.keeps or self.encode.varies)

@@ -26,6 +26,8 @@ def state_of(channel: Channel) -> dict[str, Tensor]:
         state[f"memory.{q}"] = memory
     if channel.own.held.numel():
         state |= {f"own.{name}": tensor for name, tensor in channel.own.state().items()}
+    if channel.coding is not None:
+        state |= {f"coding.{name}": tensor for name, tensor in channel.coding.state().items()}
     state |= {f"select.{name}": tensor for name, tensor in channel.sender.select.state().items()}
     if reader.layout is not None:
         held = reader.store if channel.stages.merge.keeps else reader.rows
@@ -48,6 +50,8 @@ def restore(channel: Channel, state: dict[str, Tensor], links_of: LinksOf) -> No
     own = {name.removeprefix("own."): t for name, t in state.items() if name.startswith("own.")}
     if own:
         channel.own.restore(own)
+    if channel.coding is not None:
+        channel.coding.restore({n.removeprefix("coding."): t for n, t in state.items() if n.startswith("coding.")})
     learnt = {name.removeprefix("select."): t for name, t in state.items() if name.startswith("select.")}
     if learnt:
         channel.sender.select.restore(learnt)
@@ -80,6 +84,8 @@ def _message(channel: Channel, state: dict[str, Tensor], name: str, links_of: Li
         picks=[None if pick.tolist() == [_ALL] else pick for pick in picks],
         width=width,
         dtype=_DTYPES[dtype],
+        counts=[len(part) for part in parts],
         parts=[part.clone() for part in parts] if block is None else parts,
         block=block,
+        codecs=[channel.stages.encode] * channel.transport.size,
     )
