@@ -44,7 +44,7 @@ def test_batches_are_those_of_all_parts(books, weight_attr):
             loader = load(worker, input_nodes="train")
             batches = list(loader)
             inputs = loader.input_nodes
-            assert worker.store(weighted=weight_attr is not None).ledger.kinds["features"] > 0
+            assert worker.store().ledger.kinds["features"] > 0
         return inputs, batches
 
     results = Hub(2).run(work)
@@ -114,6 +114,6 @@ def test_refusals(books):
             with pytest.raises(InputError, match="copy all parts"):
                 NeighborLoader(worker, [2], disjoint=True)
             with pytest.raises(InputError, match="already open"):
-                worker.store(weighted=True)
+                worker.store(edge_data=False)
 
     Hub(2).run(work)

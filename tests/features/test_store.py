@@ -80,7 +80,7 @@ def everything(store, _):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_parts_on_this_machine_are_read_from_their_files(book, workers):
-    options = StoreOptions("here", SAMPLER, weighted=True)
+    options = StoreOptions("here", SAMPLER, edge_data=True)
     for rows, expected, ledger in with_store(book, workers, options, everything):
         assert torch.equal(rows, expected)
         assert not ledger.bytes
@@ -90,7 +90,7 @@ def test_parts_on_this_machine_are_read_from_their_files(book, workers):
 def test_parts_elsewhere_are_asked_from_their_owners(book, tmp_path):
     """Four parts of three workers, each on a machine that has its own parts alone."""
     copies = [alone(book, list(parts), tmp_path / f"{parts[0]}") for parts in shares(book, 3)]
-    options = StoreOptions("here", SAMPLER, weighted=True)
+    options = StoreOptions("here", SAMPLER, edge_data=True)
     for rows, expected, ledger in with_store(copies, 3, options, everything):
         assert torch.equal(rows, expected)
         assert ledger.rows_local == 0
@@ -100,7 +100,7 @@ def test_parts_elsewhere_are_asked_from_their_owners(book, tmp_path):
 
 @pytest.mark.parametrize("bits", [16, 8])
 def test_coded_rows(book, bits):
-    options = StoreOptions("owner", SAMPLER, codec(bits), weighted=True, files=False)
+    options = StoreOptions("owner", SAMPLER, codec(bits), edge_data=True, files=False)
     for rows, expected, ledger in with_store(book, 2, options, everything):
         assert 0 < float((rows - expected).abs().max()) < 0.05
         assert ledger.bytes["x", "pull", 1 - int(("x", "pull", 0) in ledger.bytes)] < expected.numel() * 8

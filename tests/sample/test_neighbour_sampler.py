@@ -63,7 +63,7 @@ def test_every_partition_draws_the_same(method, parts, tmp_path):
         graph = Graph(**{**vars(graph), "edge_attr": weights})
     sampler = NeighbourSampler((3, 4), seed=1, **SAMPLERS.get(method, {"method": "weighted"}))
     book = cut(graph, parts, tmp_path)
-    of_graph, of_book = Structure.of_graph(graph, weighted=weighted), Structure.of_book(book, weighted=weighted)
+    of_graph, of_book = Structure.of_graph(graph, data=weighted), Structure.of_book(book, data=weighted)
     original = torch.from_numpy(np.concatenate([book.part(k).nodes for k in range(parts)]))
     seeds = torch.tensor([3, 17, 44])  # book ids
     here = sampler.blocks(of_book, seeds, 9)
@@ -80,7 +80,7 @@ def test_every_partition_draws_the_same(method, parts, tmp_path):
 
 def by_owners(sampler: NeighbourSampler, book: Book, here: Blocks, parts: int, weighted: bool) -> None:
     """Expand the same batch at the owners of its nodes, from one part each."""
-    owners = [Structure.of_book(book, range(k, k + 1), weighted=weighted) for k in range(parts)]
+    owners = [Structure.of_book(book, range(k, k + 1), data=weighted) for k in range(parts)]
     numbering = Numbering(book.nodes)
     numbering.start(here.nodes[: here.num_seeds])
     for hop, layer in enumerate(reversed(here.layers)):
@@ -155,7 +155,7 @@ def test_every_subset_as_often():
 def test_by_weight(replace):
     weight = np.array([0.0, 1.0, 2.0, 3.0, 10.0], np.float32)
     graph = Graph(**{**vars(star(5)), "edge_attr": weight})
-    structure = Structure.of_graph(graph, weighted=True)
+    structure = Structure.of_graph(graph, data=True)
     often, counts = draws_of(structure, NeighbourSampler((2,), "weighted", replace, seed=3))
     share = weight / weight.sum()
     if replace:

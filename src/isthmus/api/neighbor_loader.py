@@ -173,7 +173,7 @@ def _opened(source: Any, weight_attr: str | None, loading: dict[str, Any]) -> So
         raise InputError("the loader of an isthmus.Worker asks from its own process: leave num_workers out")
     if weight_attr not in (None, "edge_attr", "edge_weight"):
         raise InputError(f"unknown weight_attr {weight_attr!r}: the edges of parts have one attribute, edge_attr")
-    return StoreSource(source.store(weighted=weight_attr is not None))
+    return StoreSource(source.store())
 
 
 def _method(method: str, weight_attr: str | None, time_attr: str | None) -> str:

@@ -264,12 +264,13 @@ class Worker:
         self.graph.runtime.begin(self.steps)
         return self.steps
 
-    def store(self, *, structure: str = "here", weighted: bool = False) -> Store:
+    def store(self, *, structure: str = "here", edge_data: bool | None = None) -> Store:
         """Return the store of rows and neighbours of all parts; the first call opens it, on all workers together.
 
-        ``structure="owner"``: edges of other workers' parts are not read, owners draw. ``weighted``: with edge weights.
+        ``structure="owner"``: edges of other workers' parts are not read, owners draw. ``edge_data=False``: what edges
+        carry is not read either; it is by default, where they carry anything.
         """
-        asked = StoreOptions(structure, weighted=weighted)
+        asked = StoreOptions(structure, edge_data=self.book.has_edge_attr if edge_data is None else edge_data)
         if self._store is None:
             self._store = Store(self.book, self.transport, asked)
         elif self._store.options != asked:

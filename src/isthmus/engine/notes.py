@@ -8,23 +8,24 @@ from torch import nn
 
 from isthmus.engine.config import TrainConfig
 from isthmus.local import LocalGraph
-from isthmus.nn import norms_of
+from isthmus.nn import Model, norms_of
 from isthmus.nn.compiled import seconds_spent
 from isthmus.partition import Book
 
 
-def about_edges(book: Book, graph: LocalGraph, model: str) -> str | None:
+def about_edges(book: Book, graph: LocalGraph, model: nn.Module) -> str | None:
     """Return a note, after a step, about what the edges carry: that it was used, or that the model did not read it."""
-    whole = graph.runtime.whole
-    if not book.has_edge_attr or (graph.edge_attr_read and not whole.weights_read):
+    whole, name = graph.runtime.whole, type(model).__name__
+    weighs = whole.weights_read or (whole.weighted and isinstance(model, Model))
+    if not book.has_edge_attr or (graph.edge_attr_read and not weighs):
         return None
-    if whole.weights_read:
+    if weighs:
         return (
-            f"{book.name} has edge weights: sums, means and degrees of {model} are weighted "
+            f"{book.name} has edge weights: sums, means and degrees of {name} are weighted "
             "(--edge-weights none: every edge counts the same)"
         )
     return (
-        f"{book.name} has edge attributes ({whole.edge_columns} column(s) of edge_attr), and {model} does not read "
+        f"{book.name} has edge attributes ({whole.edge_columns} column(s) of edge_attr), and {name} does not read "
         "them: every edge counts the same; a model of your own can, by edge_weight or edge_attr (docs/models.md)"
     )
 
@@ -41,7 +42,7 @@ def shared_norms(model: nn.Module, workers: int) -> str | None:
 
 def of_first_step(config: TrainConfig, book: Book, graph: LocalGraph, model: nn.Module, step: int) -> Iterator[str]:
     """Yield notes about what the first step of a process has shown; ``step``: the steps of the run so far."""
-    ignored = about_edges(book, graph, type(model).__name__)
+    ignored = about_edges(book, graph, model)
     if ignored and step == 1:
         yield ignored
     if graph.runtime.own_rows:

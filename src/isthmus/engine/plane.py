@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from isthmus.device import HOST, on_host, to_device
+from isthmus.device import on_host, to_device
 from isthmus.engine.config import BATCH_SIZE, TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -85,7 +85,9 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     # These models round input rows to bf16 first of all: so they are gathered, and so they travel.
     half = views.train.graph.runtime.half
     dtype = half if own and half is torch.bfloat16 else None
-    return MiniBatches(book, config, asked, policy.batches, views.train, dtype)
+    view = views.train
+    data = view.batch_data(model, view.data.x, view.data.masks["train"].nonzero().flatten(), dtype)
+    return MiniBatches(book, config, asked, policy.batches, view, data)
 
 
 class FullGraph:
@@ -122,13 +124,9 @@ class MiniBatches:
         asked: BatchConfig,
         policy: BatchPolicy,
         view: View,
-        dtype: torch.dtype | None = None,
+        data: NodeData,
     ):
-        """``dtype``: of the batches' feature rows; None: as the nodes have them."""
         transport = view.graph.runtime.transport
-        x, train = view.data.x, view.data.masks["train"].nonzero().flatten()
-        scaling = view.data.scaling if view.learnt is None else None
-        data = NodeData(x.to(HOST), on_host(view.data.y), on_host(train), dtype, scaling)
         maker = batch_maker(book, asked, policy, transport, data, config.seed)
 
         def make(step: int) -> Batch:

@@ -23,7 +23,9 @@ from isthmus.features.scaling import Scaling, Stored
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, HostRows, SparseMatrix
 from isthmus.local import FEW, LocalGraph, Policy, induced_graph
+from isthmus.minibatch import NodeData
 from isthmus.nn import Model, distribute
+from isthmus.nn.calling import Calling
 from isthmus.nn.compiled import compile_model
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
@@ -99,6 +101,23 @@ class View:
         if self.learnt is None:
             return self.data.x
         return to_device(self.learnt.rows, self.graph.runtime.transport.device)
+
+
+    def batch_data(self, model: nn.Module, x: Rows, train: Tensor, dtype: torch.dtype | None = None) -> NodeData:
+        """Return what mini-batches for a model are made of: rows, labels, and what the model reads of edges.
+
+        ``train``: the seed nodes, int64; ``dtype``: of feature rows in a batch, if not their own.
+        """
+        reads = isinstance(model.forward, Calling) and model.forward.reads_edges and not isinstance(model, Model)
+        return NodeData(
+            x.to(HOST),
+            on_host(self.data.y),
+            on_host(train),
+            dtype,
+            self.data.scaling if self.learnt is None else None,
+            weighted=self.graph.runtime.whole.weighted,
+            edge_data=reads and self.graph.runtime.whole.edge_attributes is not None,
+        )
 
 
 @dataclass(frozen=True)

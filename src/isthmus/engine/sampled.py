@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from isthmus.device import HOST, on_host, to_device
+from isthmus.device import to_device
 from isthmus.engine.prepare import View
 from isthmus.engine.record import over_workers
 from isthmus.errors import InputError
-from isthmus.minibatch import BatchConfig, BatchPolicy, NodeData, batch_maker
+from isthmus.minibatch import BatchConfig, BatchPolicy, batch_maker
 from isthmus.partition import Book
 
 SIZE = 1000  # nodes of a worker that are predicted at once
@@ -25,15 +25,8 @@ def sampled_logits(model: nn.Module, view: View, book: Book, fanouts: tuple[int,
     workers take as many turns as the largest part needs, the others with no nodes at their end.
     """
     run, data, size = view.graph.runtime, view.data, SIZE
-    nodes = torch.empty(0, dtype=torch.int64)
-    make = batch_maker(
-        book,
-        BatchConfig(size, fanouts),
-        BatchPolicy(),
-        run.transport,
-        NodeData(view.x.to(HOST), on_host(data.y), nodes, scaling=data.scaling if view.learnt is None else None),
-        seed,
-    )
+    of_view = view.batch_data(model, view.x, torch.empty(0, dtype=torch.int64))
+    make = batch_maker(book, BatchConfig(size, fanouts), BatchPolicy(), run.transport, of_view, seed)
     device = run.transport.device
     count = len(data.y)
     turns = int(over_workers([-(-count // size)], run.transport).max())

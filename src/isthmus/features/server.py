@@ -26,8 +26,8 @@ class StoreOptions(NamedTuple):
     """here: this worker reads the edges of all parts, if all are on this machine; owner: owners draw for the others."""
     sampler: NeighbourSampler | None = None
     codec: Codec = AsIs()
-    weighted: bool = False
-    """Whether edges have weights that are drawn by, or pulled."""
+    edge_data: bool = False
+    """Whether what edges carry is read as well: weights that are drawn by, attributes that are pulled."""
     files: bool = True
     """Whether parts of other workers that are on this machine are read from their files; if not, owners are asked."""
 
@@ -47,7 +47,7 @@ class StoreServer:
         self.tables = {name: Table.of(book, name, self.here.nonzero().flatten().tolist()) for name in NODE_DATA}
         self.embeddings: dict[str, Embedding] = {}
         self.num_edges = book.edges
-        structure = Structure.of_book(book, None if self.whole else mine, weighted=options.weighted)
+        structure = Structure.of_book(book, None if self.whole else mine, data=options.edge_data)
         self.original, degree = (self._of_all(name, transport) for name in ("nodes", "degree"))
         self.by_id = torch.empty_like(self.original)  # book ids by original ids
         self.by_id[self.original] = torch.arange(len(self.original))
@@ -85,14 +85,19 @@ class StoreServer:
         """Return the code of a table's rows on the wire: features may have one, all others go as they are."""
         return self.options.codec if name == "x" and self.tables["x"].like.is_floating_point() else AsIs()
 
-    def weights(self, edges: Tensor) -> Tensor:
-        """Return the weights of edges whose targets are here, float32."""
-        structure = self.structure
-        if structure.weight is None:
-            raise InputError("the store has no weights of edges: open it with StoreOptions(weighted=True)")
+    @property
+    def edge_data(self) -> Tensor:
+        """What the edges that are here carry, [edges] or [edges, D], in the order of the structure."""
+        if self.structure.data is None:
+            raise InputError("the store has no data of edges: open it with StoreOptions(edge_data=True)")
+        return self.structure.data
+
+    def data_of(self, edges: Tensor) -> Tensor:
+        """Return what some edges carry, whose targets are here, [e] or [e, D]."""
         target = self.targets(edges)
-        row = structure.rows_of(target).long()
-        return structure.weight[edges - self.edge_starts[self.original[target]] + structure.pattern.indptr[row]]
+        row = self.structure.rows_of(target).long()
+        first = self.structure.pattern.indptr[row] - self.edge_starts[self.original[target]]
+        return self.edge_data[edges + first]
 
     def answer(self, request: Request) -> list[Tensor] | None:
         """Answer another worker; what is asked for in vain is refused in words."""
@@ -110,7 +115,7 @@ class StoreServer:
             )
             return as_tensors(found)
         if kind == "edges":
-            return [self.weights(_between(ids, 0, self.num_edges))]
+            return [self.data_of(_between(ids, 0, self.num_edges))]
         raise InputError(f"a store is not asked for {kind[:40]!r}")
 
     def _rows(self, name: str, ids: Tensor, step: int) -> list[Tensor] | None:

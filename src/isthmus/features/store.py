@@ -145,7 +145,7 @@ class Store:
         return Handle([one.reply for one in asked], join, self.timeout)
 
     def pull_edges(self, name: str, edges: Tensor, step: int = 0) -> Handle[Tensor]:
-        """Ask for data of edges (int64 [e]): ``edge_attr``, their weights, where the store was opened with them.
+        """Ask for what edges (int64 [e]) carry, ``edge_attr``, [e] or [e, D]; the store was opened with ``edge_data``.
 
         Edges are numbered by (target, source) in original ids, as in the graph before it was cut.
         """
@@ -154,14 +154,15 @@ class Store:
         server = self.server
         owner = server.owner(server.targets(edges))
         mine = owner == self.rank if not server.whole else torch.ones_like(owner, dtype=torch.bool)
-        asked = self._ask("edges", name, edges, _elsewhere(owner, mine), step, 4, {})
-        out = torch.empty(len(edges))
-        out[mine] = server.weights(edges[mine])
+        like = server.edge_data[:1]
+        asked = self._ask("edges", name, edges, _elsewhere(owner, mine), step, like.nbytes, {})
+        out = like.new_empty(len(edges), *like.shape[1:])
+        out[mine] = server.data_of(edges[mine])
 
         def join(answers: list[list[Tensor]]) -> Tensor:
-            for one, (weights,) in zip(asked, answers, strict=True):
-                self._count(Where(name, "pull", step, "features"), one.peer, len(one.places), [weights])
-                out[one.places] = weights
+            for one, (data,) in zip(asked, answers, strict=True):
+                self._count(Where(name, "pull", step, "features"), one.peer, len(one.places), [data])
+                out[one.places] = data
             return out
 
         return Handle([one.reply for one in asked], join, self.timeout)

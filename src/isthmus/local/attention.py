@@ -15,6 +15,7 @@ from isthmus.shard import Shard
 def attend(shard: Shard, target: Tensor, source: Tensor, x: Tensor, slope: float) -> Tensor:
     """Return attention-weighted sums of rows; `LocalGraph.attend` describes the arguments."""
     if shard.weighted:
+        shard.weights_read = True
         return _attend_weighted(shard, target, source, x, slope)
     return _Attend.apply(target, source, x, shard, slope)
 

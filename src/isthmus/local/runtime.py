@@ -61,6 +61,7 @@ class Runtime:
         self.watch = Watch(whole, self.levels[0].policy, transport.rank, draws)
         self.fixed = FixedRows()
         self.loss_scale = LossScale() if self.half is torch.float16 else None
+        self.layers: Sequence[Layer] | None = None
         self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows
         self.begin(0, training=False)
 
@@ -138,8 +139,7 @@ class Runtime:
         for level in self.levels:
             level.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
-        if layers is not None and self.whole.weighted:
-            raise InputError("mini-batches do not heed edge weights: leave them out by --edge-weights none")
+        self.whole.weights_read |= any(layer.weights_read for layer in self.layers or ())
         self.layers, self.drawn = layers, self.whole
         if training and layers is None:
             self.schedule.begin(step)

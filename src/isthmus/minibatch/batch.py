@@ -44,7 +44,7 @@ class Batch:
     @property
     def num_bytes(self) -> int:
         """The memory of its rows and edges."""
-        edges = sum(layer.inner.indices.nbytes for layer in self.layers)
+        edges = sum(layer.edge_bytes for layer in self.layers)
         return self.x.nbytes + self.nodes.nbytes + edges
 
     def to(self, device: torch.device) -> Batch:

@@ -19,7 +19,7 @@ from isthmus import kernels
 from isthmus.comm import Ledger, Where
 from isthmus.errors import InputError
 from isthmus.kernels import Csr
-from isthmus.minibatch.apart import Here, layers_of
+from isthmus.minibatch.apart import Here
 from isthmus.minibatch.batch import Batch, BatchMaker, Expanded
 from isthmus.minibatch.policy import BatchPolicy
 from isthmus.minibatch.pool import Pool, Task
@@ -231,7 +231,7 @@ class _Instance:
 
     def _end(self) -> None:
         """Put the batch together."""
-        found = self.found if self.dag.here is None else self._expanded(self.dag.here.structure)
+        found = self.found if self.dag.here is None else self._expanded(self.dag.here)
         x, n = self.x, len(found.nodes)
         if n > len(x):
             x = self.dag.buffer(n)
@@ -247,12 +247,12 @@ class _Instance:
         batch = Batch(self.step, seeds, found.nodes, found.layers, x, self.y, self.ledger)
         self.finished(batch.to(self.dag.device))
 
-    def _expanded(self, structure: Structure) -> Expanded:
-        nodes = self.numbering.nodes.clone()
+    def _expanded(self, here: Here) -> Expanded:
+        nodes, structure = self.numbering.nodes.clone(), here.structure
         self.dag.give_back(self.numbering)
         _, degree = kernels.row_spans(structure.pattern, nodes)
         original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
-        return Expanded(nodes.long(), layers_of(tuple(self.blocks), original, degree))
+        return here.expanded(tuple(self.blocks), nodes.long(), original, degree)
 
 
 def sampling_dag(maker: BatchMaker, policy: BatchPolicy, device: torch.device) -> SamplingDag:
@@ -277,9 +277,12 @@ def _joined(parts: list[tuple[Tensor, Expansion]], num_cols: int) -> Block:
     """Return the block of a hop from its chunks."""
     (numbers, found), *more = parts
     if not more:
-        return Block(Csr(found.indptr, numbers, num_cols), found.scale, found.weight)
+        return Block(Csr(found.indptr, numbers, num_cols), found.scale, found.weight, data=found.data)
     counts = torch.cat([one.indptr.diff() for _, one in parts])
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    weights = [one.weight for _, one in parts if one.weight is not None]
     csr = Csr(indptr, torch.cat([each for each, _ in parts]), num_cols)
-    return Block(csr, torch.cat([one.scale for _, one in parts]), torch.cat(weights) if weights else None)
+    weight, data = (
+        torch.cat(some) if (some := [one for one in of_edges if one is not None]) else None
+        for of_edges in zip(*((one.weight, one.data) for _, one in parts), strict=True)
+    )
+    return Block(csr, torch.cat([one.scale for _, one in parts]), weight, data=data)

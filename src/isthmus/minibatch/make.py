@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
 from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import SeedOrder, Shares
-from isthmus.minibatch.together import Known, Together
+from isthmus.minibatch.together import Together
 from isthmus.minibatch.vip import read_probability, wanted_probability
 from isthmus.partition import Book, own_part, shares
 from isthmus.sample import Structure
@@ -37,6 +37,10 @@ class NodeData:
     """The dtype of a batch's feature rows; None: as in x."""
     scaling: Scaling | None = None
     """What x has become by, from the features in the files; None: x is not theirs, so nobody reads other files."""
+    weighted: bool = False
+    """Whether every edge of a batch counts by the weight that it carries."""
+    edge_data: bool = False
+    """Whether batches carry what their edges carry, though nothing here counts by it."""
 
 
 def batch_maker(
@@ -56,17 +60,17 @@ def batch_maker(
     train = data.train + requests.first
     order = SeedOrder.of_workers(train, original[data.train], asked.size, draws, transport)
     sampler = policy.sampler(asked.fanouts, seed)
-    weighted = policy.draw == "weighted"
     here = asked.way == "apart" and asked.structure == "here"
-    structure = Structure.of_book(book, None if here else blocks[transport.rank], weighted=weighted)
+    carries = policy.draw == "weighted" or data.weighted or data.edge_data
+    structure = Structure.of_book(book, None if here else blocks[transport.rank], data=carries)
+    if structure.data is not None and structure.data.is_floating_point():
+        structure = replace(structure, data=structure.data.to(data.x.dtype))
     expander: Expander
     if here:
-        expander = Here(sampler, structure)
-    elif asked.way == "apart":
-        about = Rows(torch.stack([original, as_tensor(own.degree)], dim=1), requests)
-        expander = AtOwners(sampler, structure, requests, about)
+        expander = Here(sampler, structure, data.weighted)
     else:
-        expander = Together(sampler, structure, requests, Known.of(own, ranges))
+        kind = AtOwners if asked.way == "apart" else Together
+        expander = kind(sampler, structure, requests, own, data.weighted)
     read = _parts_here(book, asked, transport) if data.scaling is not None and data.x.shape[1] else ()
     files = PartFiles.of(book, read, data.x.dtype, data.scaling or Scaling()) if read else None
     everywhere = _all_agree(len(read) + len(blocks[transport.rank]) == book.num_parts, transport)

@@ -65,7 +65,7 @@ class GraphSource:
     """A graph in memory; its nodes have the same numbers everywhere."""
 
     def __init__(self, graph: Graph, weighted: bool):
-        self.structure, self.num_nodes = Structure.of_graph(graph, weighted=weighted), graph.num_nodes
+        self.structure, self.num_nodes = Structure.of_graph(graph, data=weighted), graph.num_nodes
         self.names, self.edge_names = ROWS, () if graph.edge_attr is None else ("edge_attr",)
         self._rows = {name: column(getattr(graph, name)) for name in ROWS}
         self._edge_attr = None if graph.edge_attr is None else as_tensor(graph.edge_attr)
@@ -90,12 +90,13 @@ class GraphSource:
 class BookSource:
     """A folder of parts, all of them on this machine; rows stay in the memory-mapped files. Users see original ids.
 
-    Edges have an attribute only where draws heed it.
+    Edges, and what they carry, are read into memory.
     """
 
     def __init__(self, book: Book, weighted: bool):
-        self.structure, self.num_nodes = Structure.of_book(book, weighted=weighted), book.nodes
-        self.names, self.edge_names = ROWS, ("edge_attr",) if weighted else ()
+        carries = weighted or book.has_edge_attr
+        self.structure, self.num_nodes = Structure.of_book(book, data=carries), book.nodes
+        self.names, self.edge_names = ROWS, ("edge_attr",) if carries else ()
         self._rows = {name: Table.of(book, name, range(book.num_parts)) for name in ROWS}
 
     @cached_property
@@ -109,11 +110,11 @@ class BookSource:
         return self._rows[name].take(nodes)
 
     def pull_edges(self, name: str, edges: Tensor) -> Tensor:
-        weight, starts = self.structure.weight, self.structure.edge_starts
-        assert weight is not None
+        data, starts = self.structure.data, self.structure.edge_starts
+        assert data is not None
         assert starts is not None
         row = self._by_id[torch.searchsorted(starts[self._by_id], edges, right=True) - 1]
-        return weight[edges - starts[row] + self.structure.pattern.indptr[row]]
+        return data[edges - starts[row] + self.structure.pattern.indptr[row]]
 
     def split(self, name: str) -> Tensor:
         masks = [_first_split(mask) for mask in self._rows[f"{name}_mask"].pieces.values()]
@@ -136,7 +137,7 @@ class DataSource:
         if data.edge_index is None:
             raise InputError("this Data has no edge_index: NeighborLoader draws from that")
         weight = None if weight_attr is None else on_host(data[weight_attr])
-        self.structure = Structure.of_edges(on_host(data.edge_index), data.num_nodes, weight=weight)
+        self.structure = Structure.of_edges(on_host(data.edge_index), data.num_nodes, data=weight)
         self.data, self.num_nodes = data, data.num_nodes
         keys = [key for key, _ in data if key not in ("num_nodes", "edge_index")]
         self.names = tuple(key for key in keys if data.is_node_attr(key))

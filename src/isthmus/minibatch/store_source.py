@@ -19,7 +19,7 @@ class StoreSource:
 
     def __init__(self, store: Store):
         self.store, self.structure = store, store.server.structure
-        self.edge_names = ("edge_attr",) if store.options.weighted else ()
+        self.edge_names = ("edge_attr",) if store.options.edge_data else ()
         self.num_nodes = len(store.server.original)
 
     def elsewhere(self, sampler: NeighbourSampler) -> Elsewhere | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from isthmus.comm import Links, Where
 from isthmus.kernels import Csr
 from isthmus.minibatch.batch import Expanded
 from isthmus.minibatch.requests import Requests
+from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import owner_of
 from isthmus.partition.part import Part
 from isthmus.sample import Expansion, NeighbourSampler, Numbering, Structure
@@ -20,7 +21,10 @@ from isthmus.shard.load import as_tensor
 
 @dataclass(frozen=True)
 class Known:
-    """Original ids and degrees of a worker's own nodes, and of its halo nodes by book id."""
+    """Original ids and degrees of a worker's own nodes, and of its halo nodes by book id.
+
+    Where edges count by weights, another one has sums of weights for degrees, float64.
+    """
 
     original: Tensor  # int64 [n]
     degree: Tensor  # int64 [n]
@@ -42,6 +46,11 @@ class Known:
         at = torch.searchsorted(self.halo, halo)
         return Nodes(self.original[own], self.halo_original[at], self.degree[own], self.halo_degree[at])
 
+    def weighed(self, of_own: Tensor, requests: Requests) -> Known:
+        """Return the same with weighted degrees, float64 [n] of own nodes; every worker calls it at the same time."""
+        of_halo = Rows(of_own[:, None], requests).pull(self.halo, 0, "weighted degrees")
+        return replace(self, degree=of_own, halo_degree=of_halo[:, 0])
+
 
 class Together:
     """Expands the joint batch: each worker draws neighbours for the nodes that it owns, and tells their owners.
@@ -51,9 +60,13 @@ class Together:
     batch apart.
     """
 
-    def __init__(self, sampler: NeighbourSampler, structure: Structure, requests: Requests, known: Known):
-        """``structure``: of this worker's part."""
-        self.sampler, self.structure, self.requests, self.known = sampler, structure, requests, known
+    def __init__(
+        self, sampler: NeighbourSampler, structure: Structure, requests: Requests, own: Part, weighted: bool = False
+    ):
+        """``structure``: of this worker's part ``own``. ``weighted``: every edge counts by the weight it carries."""
+        self.sampler, self.structure, self.requests = sampler, structure, requests
+        self.known = Known.of(own, requests.ranges)
+        self.weights = self.known.weighed(structure.weighted_degree, requests) if weighted else None
         self.own = Numbering(structure.num_rows)
         self.every = Numbering(int(requests.ranges[-1]))
 
@@ -69,7 +82,9 @@ class Together:
         drawn = self.sampler.expand(self.structure, frontier, step, hops - 1)
         self.every.start(frontier)
         csr, nodes = self.every.add(drawn.indptr, drawn.neighbours), self.every.nodes.clone()
-        layers.insert(0, Layer(Pattern(csr, drawn.weight), self._about(nodes), drawn.scale))
+        degrees = None if self.weights is None else self._about(nodes, self.weights)[2:]
+        pattern, about = Pattern(csr, drawn.weight, drawn.data), self._about(nodes, self.known)
+        layers.insert(0, Layer(pattern, about, drawn.scale, weighted_degrees=degrees))
         return Expanded(nodes, tuple(layers))
 
     def _layer(self, drawn: Expansion, where: Where) -> Layer:
@@ -80,25 +95,29 @@ class Together:
         halo, column = drawn.neighbours[~own].unique(return_inverse=True)  # ascending, so grouped by owner
         asked = requests.ask(halo, where)
         send_rows = [self.own.add(torch.tensor([0, len(rows)]), rows.long()).indices for rows in asked.theirs]
-        weight = drawn.weight
         return Layer(
-            Pattern(Csr(before, inner.indices, len(self.own.nodes)), None if weight is None else weight[own]),
+            _some(drawn, own, Csr(before, inner.indices, len(self.own.nodes))),
             self.known.nodes(self.own.nodes, halo),
             drawn.scale,
-            Pattern(
-                Csr(drawn.indptr - before, column.to(torch.int32), len(halo)), None if weight is None else weight[~own]
-            ),
+            _some(drawn, ~own, Csr(drawn.indptr - before, column.to(torch.int32), len(halo))),
             Links(send_rows, asked.mine.counts),
+            None if self.weights is None else self.weights.nodes(self.own.nodes, halo)[2:],
         )
 
-    def _about(self, nodes: Tensor) -> Nodes:
+    def _about(self, nodes: Tensor, known: Known) -> Nodes:
         """Return ids and degrees of nodes (int64, book ids), of which some are mine and the others in my halo."""
-        own, none = self._is_own(nodes), nodes[:0]
-        found = self.known.nodes(nodes[own] - self.requests.first, nodes[~own])
-        original, degree = torch.empty_like(nodes), torch.empty_like(nodes)
+        own = self._is_own(nodes)
+        found = known.nodes(nodes[own] - self.requests.first, nodes[~own])
+        original, degree = torch.empty_like(nodes), found.degree.new_empty(len(nodes))
         original[own], original[~own] = found.inner, found.halo
         degree[own], degree[~own] = found.degree, found.halo_degree
-        return Nodes(original, none, degree, none)
+        return Nodes(original, original[:0], degree, degree[:0])
 
     def _is_own(self, nodes: Tensor) -> Tensor:
         return owner_of(nodes, self.requests.ranges) == self.requests.transport.rank
+
+
+def _some(drawn: Expansion, which: Tensor, csr: Csr) -> Pattern:
+    """Return the drawn edges of a bool mask, whose pattern is ``csr``, with their weights and what they carry."""
+    weight, data = (None if one is None else one[which] for one in (drawn.weight, drawn.data))
+    return Pattern(csr, weight, data)

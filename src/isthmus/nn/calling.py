@@ -37,7 +37,7 @@ class LocalData:
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_EDGES:
-            return getattr(self.graph, name)
+            return self.graph.carried(name)
         if name.startswith("__"):
             raise AttributeError(name)
         raise InputError(f"the model reads data.{name}: a worker's data has {', '.join([*vars(self), *OF_EDGES])}")
@@ -72,6 +72,11 @@ class Calling:
         names = [name for name in names[2:] if getattr(model, f"supports_{name}", True)]
         return Calling(model.forward, Scope(graph), tuple(names if style == "x" else ()), style)
 
+    @property
+    def reads_edges(self) -> bool:
+        """Whether the model may read what the edges carry: by a parameter of that name, or from the graph or data."""
+        return self.style != "x" or any(name in self.names for name in OF_EDGES)
+
     def __call__(self, *given: Any, **options: Any) -> Any:
         graph = next((one for one in (*given, *options.values()) if isinstance(one, LocalGraph)), None)
         if graph is None and given and isinstance(given[0], LocalData):
@@ -86,6 +91,6 @@ class Calling:
             given = (LocalData(graph, rows),)
         for name in OF_EDGES:
             if name in self.names and name not in options and len(given) < 3:
-                options[name] = getattr(graph, name)
+                options[name] = graph.carried(name)
         with self.scope.of(graph), self.dropout(graph) if graph.runtime.training else nullcontext():
             return self.forward(*given, **options)

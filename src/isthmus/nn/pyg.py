@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -41,9 +42,10 @@ class Halo(nn.Module):
         self.conv, self.edge_attr = conv, edge_attr
 
     def forward(self, graph: LocalGraph, x: Tensor, **options) -> Tensor:
+        rows = graph.pair(x)
         if self.edge_attr:
             options["edge_attr"] = graph.edge_attr
-        return self.conv(graph.pair(x), graph.edge_index, **options)
+        return self.conv(rows, graph.edge_index, **options)
 
 
 def distribute(model: nn.Module, graph: LocalGraph | None = None) -> nn.Module:
@@ -96,6 +98,10 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
     if refusal := _refusal(conv):
         raise InputError(f"{type(conv).__name__} {refusal}: take another convolution, or `isthmus.nn`'s own")
     rows = edge_index.pair(x)
+    if edge_index.runtime.layers is not None:
+        names = list(inspect.signature(forward).parameters)[2:]
+        rest = tuple(_of_layer(edge_index, name, value) for name, value in zip_longest(names[: len(rest)], rest))
+        options = {name: _of_layer(edge_index, name, value) for name, value in options.items()}
     edge_index.convolving = True
     try:
         return forward(rows, edge_index.edge_index, *rest, **options)
@@ -105,6 +111,12 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
         raise InputError(f"{type(conv).__name__} {NO_PAIRS} ({error}): take another convolution") from error
     finally:
         edge_index.convolving = False
+
+
+def _of_layer(graph: LocalGraph, name: str | None, value: Any) -> Any:
+    """Return an argument of a convolution, of the edges of its own layer if it is one of edges."""
+    of_edges = isinstance(value, Tensor) and name is not None and name.startswith("edge_")
+    return graph.of_layer(value) if of_edges else value
 
 
 def _refusal(conv: Any) -> str:
@@ -127,7 +139,8 @@ def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: 
     if conv.aggr != "add" or conv.flow != "source_to_target":
         raise InputError("a distributed GCNConv sums along the edges (aggr and flow): take GraphConv")
     usual = conv.normalize and conv.add_self_loops and not conv.improved
-    if usual and edge_weight is None and not graph.runtime.whole.weighted:
+    weighted = graph.runtime.whole.weighted
+    if usual and (graph.is_weight(edge_weight) if weighted else edge_weight is None):
         return graph.propagate(x, conv.lin.weight, "gcn", bias=conv.bias)
     out = _gcn_by_edges(conv, graph, conv.lin(x), edge_weight)
     return out if conv.bias is None else out + conv.bias
@@ -135,10 +148,11 @@ def _gcn(conv: Any, forward: Callable, x: Tensor, edge_index: Any, edge_weight: 
 
 def _gcn_by_edges(conv: Any, graph: LocalGraph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
     """Return what a GCNConv sums with weights of the edges, or with another norm; degrees of halo nodes are fetched."""
-    if graph.runtime.drawn is not graph.runtime.whole:
+    if graph.runtime.layers is not None or graph.runtime.drawn is not graph.runtime.whole:
+        usual = "--edge-weights none, " if edge_weight is None and graph.runtime.whole.weighted else ""
         raise InputError(
-            "a GCNConv with edge weights, or with another norm than the usual, needs all edges of the graph: take a "
-            "recipe that draws none, such as exact"
+            "a GCNConv with weights that are not those of the graph, or with another norm than the usual, needs all "
+            f"edges of the graph: take {usual}a recipe that draws none, such as exact, or another convolution"
         )
     edges = graph.edge_index
     weight = x.new_ones(edges.shape[1]) if edge_weight is None else edge_weight.to(x.dtype)

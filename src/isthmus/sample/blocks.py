@@ -24,6 +24,7 @@ class Expansion(NamedTuple):
     scale: Tensor  # float64 [m]
     weight: Tensor | None = None  # float64 [e], of draws by weight: then `scale` is one
     edges: Tensor | None = None  # int64 [e], ids of the drawn edges; only if asked for
+    data: Tensor | None = None  # [e] or [e, D], what the drawn edges carry; only if the structure has it
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Block:
     scale: Tensor  # float64 [t]
     weight: Tensor | None = None  # float64 [edges]
     edges: Tensor | None = None  # int64 [edges]
+    data: Tensor | None = None  # [edges] or [edges, D]
 
 
 @dataclass(frozen=True)

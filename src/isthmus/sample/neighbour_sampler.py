@@ -47,14 +47,18 @@ class NeighbourSampler:
             raise InputError(f"share_hops is an option of labor, not of {self.method}: leave it out")
 
     def draw(self, structure: Structure, rows: Tensor, step: int, hop: int, *, edges: bool = False) -> Expansion:
-        """Draw the neighbours that some rows (int32) of a structure get, as its columns (int32)."""
+        """Draw the neighbours that some rows (int32) of a structure get, as its columns (int32).
+
+        Drawn edges come with what they carry, if the structure has that; ``edges``: with their numbers.
+        """
         spans = structure.spans(rows)
-        drawn = self.draw_spans(structure, spans, step, hop, edges=edges)
+        drawn = self.draw_spans(structure, spans, step, hop, edges=edges or structure.data is not None)
         ids = structure.edge_ids_of(rows, drawn) if edges else None
+        data = None if structure.data is None else structure.data[drawn.numbers]
         if self.method == "weighted" and self.fanouts[hop] >= 0:
             ones = torch.ones(len(rows), dtype=torch.float64)
-            return Expansion(drawn.indptr, drawn.columns, ones, self._weight(structure, rows, drawn), ids)
-        return Expansion(drawn.indptr, drawn.columns, self._scale(drawn, spans.degree, hop), None, ids)
+            return Expansion(drawn.indptr, drawn.columns, ones, self._weight(structure, rows, drawn), ids, data)
+        return Expansion(drawn.indptr, drawn.columns, self._scale(drawn, spans.degree, hop), None, ids, data)
 
     def draw_spans(self, structure: Structure, spans: Spans, step: int, hop: int, *, edges: bool = False) -> Drawn:
         """Draw from some edges of a structure: whole rows, or those parts of them that may be read."""
@@ -64,8 +68,6 @@ class NeighbourSampler:
             return kernels.draw_uniform(stream, indices, spans, fanout, self.replace, edges)
         if self.method == "labor":
             return kernels.draw_labor(stream, indices, spans, structure.original, fanout)
-        if structure.weight is None:
-            raise InputError("draws by weight need edge weights: build the structure with weighted=True")
         return kernels.draw_by_weight(stream, indices, spans, structure.weight, fanout, self.replace)
 
     def expand(self, structure: Structure, frontier: Tensor, step: int, hop: int, *, edges: bool = False) -> Expansion:
@@ -89,7 +91,7 @@ class NeighbourSampler:
             frontier = numbering.nodes
             found = self.draw(structure, frontier, step, hop, edges=edges)
             csr = numbering.add(found.indptr, found.neighbours)
-            layers.insert(0, Block(csr, found.scale, found.weight, found.edges))
+            layers.insert(0, Block(csr, found.scale, found.weight, found.edges, found.data))
         nodes = numbering.nodes
         _, degree = kernels.row_spans(structure.pattern, nodes)
         original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
@@ -107,7 +109,6 @@ class NeighbourSampler:
         Without replacement an edge of weight w is among the smallest keys if its own is below the first key τ that was
         not drawn: with probability 1 - exp(-w τ).
         """
-        assert structure.weight is not None
         assert drawn.numbers is not None
         own, counts = structure.weight[drawn.numbers].double(), drawn.indptr.diff()
         if drawn.threshold is not None:

@@ -35,21 +35,24 @@ class Structure:
     original: Tensor | None = None  # int64 [columns], original ids; None: local numbers are original ids
     first: int = 0
     outside: Tensor | None = None  # int64 [columns - rows], book ids of the columns that are no rows
-    weight: Tensor | None = None  # float32 [edges]
+    data: Tensor | None = None  # [edges] or [edges, D], what the edges carry
     edge_ids: Tensor | None = None  # int64 [edges], the numbers of the edges in the source, or
     edge_starts: Tensor | None = None  # int64 [rows], those of the rows' first edges; neither: their places here
 
     @staticmethod
-    def of_graph(graph: Graph, direction: str = "in", *, weighted: bool = False) -> Structure:
-        """Return the structure of a whole graph in memory; ``weighted``: draws heed its edge weights."""
+    def of_graph(graph: Graph, direction: str = "in", *, data: bool = False) -> Structure:
+        """Return the structure of a whole graph in memory; ``data``: with what its edges carry."""
         _fits(graph.num_nodes, graph.name)
         pattern = Csr(as_tensor(graph.indptr), as_tensor(graph.indices).to(torch.int32), graph.num_nodes)
-        weight = _weights(graph.edge_attr, graph.name) if weighted else None
-        return Structure(pattern, weight=weight).turned("in" if graph.symmetric and not weighted else direction)
+        carried = as_tensor(_carried(graph.edge_attr, graph.name)) if data else None
+        return Structure(pattern, data=carried).turned("in" if graph.symmetric and not data else direction)
 
     @staticmethod
-    def of_edges(edge_index: Tensor, num_nodes: int, direction: str = "in", weight: Tensor | None = None) -> Structure:
-        """Return the structure of an edge list in PyG's form, int64 [2, E]; its self loops and parallel edges stay."""
+    def of_edges(edge_index: Tensor, num_nodes: int, direction: str = "in", data: Tensor | None = None) -> Structure:
+        """Return the structure of an edge list in PyG's form, int64 [2, E]; its self loops and parallel edges stay.
+
+        ``data`` [E] or [E, D]: what the edges carry.
+        """
         _fits(max(num_nodes, edge_index.shape[1]), "edge_index")
         source, target = edge_index if direction != "out" else edge_index.flip(0)
         one_each = Csr(torch.arange(len(target) + 1), target.to(torch.int32), num_nodes)
@@ -58,15 +61,14 @@ class Structure:
             Csr(by_target.indptr, source[order].to(torch.int32), num_nodes), None, order=True
         )
         order = order[place]
-        weight = None if weight is None else _weights(weight[order], "edge_index")
-        found = Structure(pattern, weight=weight, edge_ids=order)
+        found = Structure(pattern, data=None if data is None else data[order], edge_ids=order)
         return found.turned("both") if direction == "both" else found
 
     @staticmethod
-    def of_book(book: Book, parts: range | None = None, *, weighted: bool = False) -> Structure:
+    def of_book(book: Book, parts: range | None = None, *, data: bool = False) -> Structure:
         """Return the in-edges of the nodes of some parts (default: all), which lie one after another.
 
-        With all parts, local numbers are book ids.
+        With all parts, local numbers are book ids. ``data``: with what the edges carry, in memory.
         """
         parts = range(book.num_parts) if parts is None else parts
         if parts.step != 1 or not 0 <= parts.start < parts.stop <= book.num_parts:
@@ -78,16 +80,16 @@ class Structure:
         outside = np.unique(np.concatenate([np.empty(0, np.int64), *beyond]))
         names = _names(pieces, halo, outside)
         _fits(len(names), str(book.folder))
-        rows = [_rows_of(part, book.ranges[part.index] - first, _local(ids, first, last, outside), weighted)
+        rows = [_rows_of(part, book.ranges[part.index] - first, _local(ids, first, last, outside), data)
                 for part, ids in zip(pieces, halo, strict=True)]  # fmt: skip
         counts = torch.cat([own.diff() for own, _, _ in rows])
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         pattern, order = kernels.sort_rows(
-            Csr(indptr, torch.cat([own for _, own, _ in rows]), len(names)), names, order=weighted
+            Csr(indptr, torch.cat([own for _, own, _ in rows]), len(names)), names, order=data
         )
-        weight = torch.cat([own for _, _, own in rows])[order] if weighted else None
+        carried = torch.cat([own for _, _, own in rows if own is not None])[order] if data else None
         starts = _edge_starts(names, indptr.diff()) if not len(outside) else None
-        return Structure(pattern, names, first, torch.from_numpy(outside), weight, edge_starts=starts)
+        return Structure(pattern, names, first, torch.from_numpy(outside), carried, edge_starts=starts)
 
     @property
     def num_rows(self) -> int:
@@ -110,12 +112,28 @@ class Structure:
         return self.pattern.indptr.diff()
 
     @cached_property
+    def weight(self) -> Tensor:
+        """The weights of the edges as draws compare them, float32 [edges]: the one number that each carries."""
+        if self.data is None:
+            raise InputError("draws by weight need edge weights: build the structure with data=True")
+        weight = _one_number(self.data).to(torch.float32)
+        if not bool(((weight >= 0) & weight.isfinite()).all()):
+            raise InputError("edges have weights that are negative or not finite: draws by weight need others")
+        return weight
+
+    @cached_property
     def total_weight(self) -> Tensor:
+        """The sum of the weights of every row's edges as draws compare them, float64 [rows]."""
+        return self._summed(self.weight)
+
+    @cached_property
+    def weighted_degree(self) -> Tensor:
         """The sum of the weights of every row's edges, float64 [rows]."""
-        assert self.weight is not None, "this structure has no weights"
-        return torch.zeros(self.num_rows, dtype=torch.float64).index_add_(
-            0, self.pattern.edge_rows, self.weight.double()
-        )
+        assert self.data is not None, "this structure has no weights"
+        return self._summed(_one_number(self.data))
+
+    def _summed(self, of_edges: Tensor) -> Tensor:
+        return torch.zeros(self.num_rows, dtype=torch.float64).index_add_(0, self.pattern.edge_rows, of_edges.double())
 
     def rows_of(self, nodes: Tensor) -> Tensor:
         """Return the rows of nodes given by book id, int32; refuse a node that has none here."""
@@ -154,9 +172,7 @@ class Structure:
             return self
         back, order = kernels.transpose(self.pattern)
         ids = torch.arange(self.pattern.num_edges) if self.edge_ids is None else self.edge_ids
-        out = replace(
-            self, pattern=back, edge_ids=ids[order], weight=None if self.weight is None else self.weight[order]
-        )
+        out = replace(self, pattern=back, edge_ids=ids[order], data=None if self.data is None else self.data[order])
         if direction == "out":
             return out
         return _union(replace(self, edge_ids=ids), out)
@@ -174,10 +190,10 @@ def _union(one: Structure, other: Structure) -> Structure:
     pattern = Csr(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns[new], one.pattern.num_cols)
     assert one.edge_ids is not None
     assert other.edge_ids is not None
-    weight = None
-    if one.weight is not None and other.weight is not None:
-        weight = torch.cat([one.weight, other.weight])[order][new]
-    return replace(one, pattern=pattern, edge_ids=torch.cat([one.edge_ids, other.edge_ids])[order][new], weight=weight)
+    data = None
+    if one.data is not None and other.data is not None:
+        data = torch.cat([one.data, other.data])[order][new]
+    return replace(one, pattern=pattern, edge_ids=torch.cat([one.edge_ids, other.edge_ids])[order][new], data=data)
 
 
 def _edge_starts(names: Tensor, degree: Tensor) -> Tensor:
@@ -212,34 +228,40 @@ def _names(parts: list[Part], halo: list[np.ndarray], outside: np.ndarray) -> Te
     return torch.from_numpy(np.concatenate([*(part.nodes for part in parts), of_outside]))
 
 
-def _rows_of(part: Part, shift: int, halo: Tensor, weighted: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indptr, columns and weights of a part's rows: inner edges before halo edges, not yet in order."""
+def _rows_of(part: Part, shift: int, halo: Tensor, data: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return indptr, columns and data of a part's rows: inner edges before halo edges, not yet in order."""
     inner = Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), len(part.nodes))
     outer = Csr(as_tensor(part.halo_indptr), as_tensor(part.halo_indices), len(part.halo_nodes))
     indptr = inner.indptr + outer.indptr
     columns = torch.empty(int(indptr[-1]), dtype=torch.int32)
-    weight = torch.empty(len(columns) if weighted else 0)
+    carried = None
+    if data:
+        like = as_tensor(_carried(part.inner_edge_attr, f"part {part.index}"))
+        carried = like.new_empty(len(columns), *like.shape[1:])
     sides = ((inner, outer.indptr[:-1], part.inner_edge_attr), (outer, inner.indptr[1:], part.halo_edge_attr))
     for side, before, attributes in sides:
-        own = _weights(attributes, f"part {part.index}") if weighted else None
+        own = None if attributes is None or carried is None else as_tensor(attributes)
         for a in range(0, side.num_rows, _CHUNK):
             ends = side.indptr[a : a + _CHUNK + 1]
             some = slice(int(ends[0]), int(ends[-1]))
             at = torch.repeat_interleave(before[a : a + _CHUNK], ends.diff()) + torch.arange(some.start, some.stop)
             columns[at] = side.indices[some] + shift if side is inner else halo[side.indices[some].long()]
-            if own is not None:
-                weight[at] = own[some]
-    return indptr, columns, weight
+            if own is not None and carried is not None:
+                carried[at] = own[some]
+    return indptr, columns, carried
 
 
-def _weights(attributes: np.ndarray | Tensor | None, where: str) -> Tensor:
-    if attributes is None or attributes.ndim != 1:
-        has = "no edge attributes" if attributes is None else f"{attributes.shape[1]} attributes per edge"
-        raise InputError(f"{where} has {has}: draws by weight need one number per edge")
-    weight = (attributes if isinstance(attributes, Tensor) else as_tensor(attributes)).to(torch.float32)
-    if not bool(((weight >= 0) & weight.isfinite()).all()):
-        raise InputError(f"{where} has edge weights that are negative or not finite: draws by weight need others")
-    return weight
+def _carried(attributes: np.ndarray | None, where: str) -> np.ndarray:
+    if attributes is None:
+        raise InputError(f"{where} has no edge attributes: draws by weight need one number per edge")
+    return attributes
+
+
+def _one_number(data: Tensor) -> Tensor:
+    """Return the one number that every edge carries, [edges]."""
+    if data.ndim > 1 and data.shape[1] != 1:
+        raise InputError(f"edges have {data.shape[1]} attributes each: draws by weight need one number per edge")
+    return data.reshape(-1)
 
 
 def _fits(count: int, where: str) -> None:

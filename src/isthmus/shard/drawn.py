@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -17,15 +17,28 @@ from isthmus.shard.shard import EdgeAttr, Shard
 
 @dataclass(frozen=True)
 class Pattern:
-    """Edges, and the weight of each (None: one)."""
+    """Edges, the weight of each (None: one), and what they carry."""
 
     csr: Csr
-    weight: Tensor | None = None
+    weight: Tensor | None = None  # [edges]
+    data: Tensor | None = None  # [edges] or [edges, D]
 
     def turned(self) -> Pattern:
         """Return the transpose."""
         csr, order = kernels.transpose(self.csr)
-        return Pattern(csr, None if self.weight is None else self.weight[order])
+        weight, data = (None if one is None else one[order] for one in (self.weight, self.data))
+        return Pattern(csr, weight, data)
+
+    def weighed(self) -> Pattern:
+        """Return the pattern whose every edge counts as often as before times the one number that it carries."""
+        assert self.data is not None, "these edges carry no weight"
+        own = self.data.reshape(-1)
+        return replace(self, weight=own if self.weight is None else own * self.weight.to(own.dtype))
+
+    def to(self, device: torch.device) -> Pattern:
+        """Return the pattern on a device."""
+        weight, data = (None if one is None else one.to(device) for one in (self.weight, self.data))
+        return Pattern(self.csr.to(device), weight, data)
 
     def both_ways(self) -> BothWays:
         """Return the pattern with its transpose."""

@@ -31,6 +31,10 @@ class Layer(Shard):
     layers of a batch are nested. ``scale`` (float64 [t]) is how often each drawn neighbour of a target counts, such as
     degree / number drawn; where edges were drawn with unequal chances, their patterns have weights instead. Degrees are
     those of the whole graph.
+
+    With ``weighted_degrees`` every edge counts by the weight w that it carries besides, and the norms divide by sums of
+    weights over *all* neighbours: a sum of w x over those that were drawn, each over its chance, is on average the
+    weighted sum of the whole graph, whichever way they were drawn.
     """
 
     def __init__(
@@ -40,22 +44,29 @@ class Layer(Shard):
         scale: Tensor | None = None,
         halo: Pattern | None = None,  # t × h
         links: Links | None = None,
+        weighted_degrees: tuple[Tensor, Tensor] | None = None,  # float64, of the same sources
     ):
-        nothing = Csr(torch.zeros_like(inner.csr.indptr), inner.csr.indices[:0], 0)
+        if halo is None:
+            nothing = Csr(torch.zeros_like(inner.csr.indptr), inner.csr.indices[:0], 0)
+            halo = Pattern(nothing, data=None if inner.data is None else inner.data[:0])
         super().__init__(
             inner=inner.csr,
-            halo=nothing if halo is None else halo.csr,
+            halo=halo.csr,
             links=Links([], []) if links is None else links,
             nodes=nodes,
             symmetric=False,
+            edge_attr=None if inner.data is None or halo.data is None else (inner.data, halo.data),
         )
-        self.scale, self.alone = scale, links is None
-        self.inner_weight = inner.weight
+        self._patterns, self.scale, self.alone = (inner, halo), scale, links is None
+        self.weighted_degrees = weighted_degrees
+        if self.weighted:
+            inner, halo = inner.weighed(), halo.weighed()
+        self.inner_weight, self.halo_weight = inner.weight, halo.weight
         if inner.weight is not None:
             turned = inner.turned()
             self.inner_out, self.inner_out_weight = turned.csr, turned.weight
-        if halo is not None and halo.weight is not None:
-            turned, self.halo_weight = halo.turned(), halo.weight
+        if halo.weight is not None:
+            turned = halo.turned()
             self.halo_out, self.halo_out_weight = turned.csr, turned.weight
 
     def transforms_first(self, width: int, out_width: int) -> bool:
@@ -64,24 +75,28 @@ class Layer(Shard):
         saved = _SUM * edges * (width - out_width)
         return (sources - self.num_inner) * width * out_width < saved
 
+    @property
+    def edge_bytes(self) -> int:
+        """The memory of its edges and of what they carry."""
+        return sum(p.csr.indices.nbytes + (0 if p.data is None else p.data.nbytes) for p in self._patterns)
+
     def to(self, device: torch.device) -> Layer:
         """Return the layer on a device; batches are drawn on the host."""
         if device == self.device:
             return self
 
-        def there(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device)
-
-        inner = Pattern(self.inner.to(device), there(self.inner_weight))
+        inner, halo = (pattern.to(device) for pattern in self._patterns)
         nodes = Nodes(*(one.to(device) for one in self.all_nodes))
-        if self.alone:
-            return Layer(inner, nodes, there(self.scale))
-        halo = Pattern(self.halo.to(device), there(self.halo_weight))
-        return Layer(inner, nodes, there(self.scale), halo, self.links.to(device))
+        scale = None if self.scale is None else self.scale.to(device)
+        degrees = self.weighted_degrees
+        degrees = None if degrees is None else (degrees[0].to(device), degrees[1].to(device))
+        return Layer(inner, nodes, scale, halo, None if self.alone else self.links.to(device), degrees)
 
     def norm(self, name: str, dtype: torch.dtype) -> LayerNorm:
         if (name, dtype) not in self._norms:
-            norm, t = Norm.of(name, self.degree, self.halo_degree, dtype), self.num_inner
+            self.weights_read = self.weighted
+            degrees = self.weighted_degrees or (self.degree, self.halo_degree)
+            norm, t = Norm.of(name, *degrees, dtype), self.num_inner
             target = None if norm.target is None else norm.target[:t]
             own = target * norm.source[:t] if norm.add_self and target is not None and norm.source is not None else None
             if self.scale is not None:
