@@ -54,6 +54,13 @@ def community_graph(
     )
 
 
+def weighted_graph(directed: bool = False, columns: int = 1) -> Graph:
+    """The same kind of graph with one number above 0 per edge, or several, in float64."""
+    graph = community_graph(directed=directed)
+    shape = (graph.num_edges,) if columns == 1 else (graph.num_edges, columns)
+    return replace(graph, edge_attr=np.random.default_rng(1).random(shape) + 0.1)
+
+
 def with_few(graph: Graph) -> Graph:
     """The same graph with a quarter of its training nodes."""
     return replace(graph, train_mask=graph.train_mask & (np.arange(graph.num_nodes) % 4 == 0)[:, None])

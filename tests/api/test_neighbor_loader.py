@@ -188,11 +188,12 @@ def test_other_draws(options):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_graph_and_parts_give_the_same_batches(parts, tmp_path):
+@pytest.mark.parametrize("weight_attr", [None, "edge_attr"])
+def test_graph_and_parts_give_the_same_batches(parts, weight_attr, tmp_path):
     graph = community_graph(nodes=60, degree=7.0, directed=True)
     graph = type(graph)(**{**vars(graph), "edge_attr": np.arange(graph.num_edges, dtype=np.float32) + 1})
     partition(graph, parts, "random", out=tmp_path / "parts")
-    options = {"input_nodes": "train", "batch_size": 7, "seed": 3, "weight_attr": "edge_attr"}
+    options = {"input_nodes": "train", "batch_size": 7, "seed": 3, "weight_attr": weight_attr}
     of_graph, of_parts = NeighborLoader(graph, SIZES, **options), NeighborLoader(tmp_path / "parts", SIZES, **options)
     for one, other in zip(of_graph, of_parts, strict=True):
         for name in ("n_id", "e_id", "edge_index", "x", "y", "edge_attr", "train_mask", "input_id"):

@@ -69,9 +69,10 @@ def pyg_sage(features: int, classes: int) -> torch.nn.Module:
     return GraphSAGE(features, 8, num_layers=2, out_channels=classes)
 
 
-def parts(folder: Path, workers: int, recipe: str = "exact", **options: Any) -> Book:
+def parts(folder: Path, workers: int, recipe: str = "exact", weighted: bool = False, **options: Any) -> Book:
     """Cut a small graph at random, or by vertices where the recipe asks for that."""
-    graph = replace(with_few(community_graph(nodes=60, **options)), edge_attr=None)  # mini-batches carry none
+    graph = with_few(community_graph(nodes=60, **options))
+    graph = replace(graph, edge_attr=abs(graph.edge_attr[:, 0]) if weighted else None)
     by_vertices = recipes.find(recipe).way.get("cut") == "vertex"
     return cut(graph, workers, "ebv", folder, cut="vertex") if by_vertices else cut(graph, workers, "random", folder)
 

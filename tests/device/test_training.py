@@ -51,6 +51,11 @@ def test_data_in_other_forms(tmp_path, config):
     compare(Plan("exact", "sage", config=config), parts(tmp_path, 2), 2)
 
 
+@pytest.mark.parametrize(("model", "batch"), [("gcn", "apart"), ("gat", "together")])
+def test_weighted_edges_of_batches(tmp_path, model, batch):
+    compare(Plan("distdgl", model, config={"batch": batch}), parts(tmp_path, 2, weighted=True), 2)
+
+
 @pytest.mark.parametrize("form", [{"directed": True}, {"multilabel": True}], ids=str)
 def test_directed_and_multilabel_graphs(tmp_path, form):
     book = parts(tmp_path, 2, **form)

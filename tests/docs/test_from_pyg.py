@@ -28,7 +28,7 @@ def rows(section: str) -> list[tuple[str, str]]:
     """The rows of a section's table: what a script has, what one writes."""
     text = (ROOT / "docs" / "from-pyg.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
     cells = [line.strip("|\n ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    return [(cell[0].strip("`"), cell[-1].strip("`")) for cell in cells[1:]]
+    return [(cell[0].removesuffix(", with `edge_attr`").strip("`"), cell[-1].strip("`")) for cell in cells[1:]]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from exactly import assert_equal_runs, config, run
-from graphs import community_graph, cut, npz, whole_edges
+from graphs import community_graph, cut, npz, weighted_graph, whole_edges
 from torch import nn
 
 from isthmus import recipes
@@ -21,13 +21,6 @@ from isthmus.local import LocalGraph
 from isthmus.nn import GATConv, GCNConv, SAGEConv, distribute
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed: pip install 'isthmus[pyg]'")
-
-
-def weighted(directed=False, columns=1):
-    graph = community_graph(directed=directed)
-    draw = np.random.default_rng(1)
-    shape = (graph.num_edges,) if columns == 1 else (graph.num_edges, columns)
-    return replace(graph, edge_attr=draw.random(shape).astype(np.float64) + 0.1)
 
 
 def dense(graph):
@@ -56,7 +49,7 @@ def literally(conv, graph, x):
 @pytest.mark.parametrize("directed", [False, True])
 def test_convolutions_by_their_formulas(tmp_path, kind, directed):
     torch.manual_seed(0)
-    graph, conv = weighted(directed), kind(10, 4).double()
+    graph, conv = weighted_graph(directed), kind(10, 4).double()
     x = torch.from_numpy(graph.x)
     weights = torch.randn(120, 4, dtype=torch.float64)
     want = literally(conv, graph, x)
@@ -80,7 +73,7 @@ def test_convolutions_by_their_formulas(tmp_path, kind, directed):
 @pytest.mark.parametrize(("model", "dropout"), [("gcn", 0.5), ("sage", 0.0), ("gat", 0.5)])
 @pytest.mark.parametrize("inductive", [False, True])
 def test_runs_of_one_and_of_several_workers_agree(tmp_path, model, dropout, inductive):
-    graph = weighted(directed=model == "sage")
+    graph = weighted_graph(directed=model == "sage")
     asked = config(model, dropout, inductive=inductive)
     whole = cut(graph, 1, "random", tmp_path)
     alone = run(whole, asked)
@@ -103,7 +96,7 @@ def test_recipes_at_their_limits_are_exact(tmp_path, name):
     }[name]
     recipe = recipes.find(name)
     policy = recipe.policy(recipe.settings(all_of_it))
-    graph, asked = weighted(), config("gcn", 0.0)
+    graph, asked = weighted_graph(), config("gcn", 0.0)
     alone, together = (run(cut(graph, parts, "random", tmp_path), asked, policy) for parts in (1, 3))
     assert_equal_runs(together, alone)
 
@@ -163,7 +156,7 @@ CASES = {
 def test_what_edges_carry_is_passed_by_name(tmp_path, name):
     columns, make = CASES[name]
     torch.manual_seed(0)
-    graph, model = weighted(columns=columns), make().double()
+    graph, model = weighted_graph(columns=columns), make().double()
     x, y = torch.from_numpy(graph.x), torch.from_numpy(graph.y)
     carried = {"edge_weight" if columns == 1 else "edge_attr": torch.from_numpy(graph.edge_attr)}
     plain = copy.deepcopy(model)
@@ -193,7 +186,7 @@ def test_what_edges_carry_is_passed_by_name(tmp_path, name):
 
 
 def test_pyg_convolutions_that_are_not_given_weights_do_not_use_them(tmp_path):
-    graph, conv = weighted(), pyg.GCNConv(10, 4).double()
+    graph, conv = weighted_graph(), pyg.GCNConv(10, 4).double()
     x = torch.from_numpy(graph.x)
     want = conv(x, whole_edges(graph))
     local = LocalGraph.from_part(
@@ -212,7 +205,7 @@ def test_pyg_convolutions_that_are_not_given_weights_do_not_use_them(tmp_path):
     ],
 )
 def test_what_is_used_and_what_is_not_is_said(tmp_path, columns, model, words):
-    said, book = [], cut(weighted(columns=columns), 1, "random", tmp_path)
+    said, book = [], cut(weighted_graph(columns=columns), 1, "random", tmp_path)
     asked = TrainConfig(steps=2, dtype="float64")
     made = None if model is None else model().double()
     train(book, asked, Hub(1).transport(0), model=made, note=said.append)
@@ -221,7 +214,7 @@ def test_what_is_used_and_what_is_not_is_said(tmp_path, columns, model, words):
 
 
 def test_weights_below_zero_are_refused(tmp_path):
-    graph = weighted()
+    graph = weighted_graph()
     graph.edge_attr[3] = -1
     with pytest.raises(InputError, match=r"weights below 0.*--edge-weights none"):
         run(cut(graph, 1, "random", tmp_path), config())

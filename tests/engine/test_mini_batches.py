@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from exactly import assert_equal_runs, config, run
-from graphs import community_graph, cut, sparse_rows, with_few
+from graphs import community_graph, cut, sparse_rows, weighted_graph, with_few
 from oracle.mini_batch_training import losses
 from torch import nn
 
@@ -81,8 +81,10 @@ def test_all_neighbours_of_all_training_nodes_are_the_full_graph(tmp_path):
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
-def test_thirty_steps_of_the_literal_algorithm(tmp_path, model):
-    graph = community_graph(directed=model == "sage")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_thirty_steps_of_the_literal_algorithm(tmp_path, model, weighted):
+    graph = weighted_graph(directed=model == "sage")
+    graph = graph if weighted else replace(graph, edge_attr=None)
     shape = ModelConfig(model=model, layers=3, hidden=8, dropout=0.0)
     values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.5, "seed": 2, "steps": 30, "eval_every": 30}
     literal = TrainConfig(shape, batch_size=13, fanout="4,3,2", **values)

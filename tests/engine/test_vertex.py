@@ -7,17 +7,44 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from exactly import assert_equal_runs, config, run
-from graphs import community_graph, cut, with_few
+from exactly import assert_equal_runs, config, plainly, run
+from graphs import community_graph, cut, weighted_graph, with_few
 
 from isthmus.comm import Hub
 from isthmus.engine import train
 from isthmus.errors import InputError
 from isthmus.partition import partition
 
+pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed: pip install 'isthmus[pyg]'")
+
 
 def vertex(graph, parts, folder, method="ebv"):
     return partition(graph, parts, method, cut="vertex", out=folder / f"vertex-{method}-{parts}")
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "dropout", "few"),
+    [
+        ("gcn", 1, 0.5, False),
+        ("gcn", 4, 0.0, True),
+        ("sage", 2, 0.0, False),
+        ("sage", 3, 0.5, True),
+        ("gat", 2, 0.5, False),
+        ("gat", 3, 0.0, False),
+        ("gat", 4, 0.5, True),
+    ],
+)
+def test_weighted_edges(tmp_path, model, workers, dropout, few):
+    """Weighted degrees are sums over the edges of all replicas; with few training nodes some rows are computed."""
+    graph = weighted_graph(directed=workers != 3)
+    graph = with_few(graph) if few else graph
+    asked = config(model, dropout)
+    alone, book = run(cut(graph, 1, "random", tmp_path), asked), vertex(graph, workers, tmp_path)
+    assert_equal_runs(alone, run(book, asked))
+    if workers == 4:
+        assert not torch.allclose(run(book, replace(asked, edge_weights="none"))[0], alone[0], atol=1e-6)
+        found = Hub(2).run(lambda transport: train(book, asked, transport).summary["test"])  # two parts each
+        assert found == [alone[2]["test"]] * 2
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
@@ -28,6 +55,24 @@ def test_replicas_agree_with_one_process(tmp_path, model, workers, method, dropo
     graph = replace(community_graph(directed=directed), edge_attr=None)
     alone = run(cut(graph, 1, "random", tmp_path), config(model, dropout))
     assert_equal_runs(alone, run(vertex(graph, workers, tmp_path, method), config(model, dropout)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gcn_convolutions_of_pyg(tmp_path, weighted):
+    torch.manual_seed(0)
+    graph, model = weighted_graph(directed=True), pyg.GCN(10, 6, 2, 4).double()
+    graph = graph if weighted else replace(graph, edge_attr=None)
+    want = plainly(model, graph, edge_weight=torch.from_numpy(graph.edge_attr) if weighted else None)
+    found = run(vertex(graph, 3, tmp_path), config(), None, model)
+    for one, other in zip(found, want, strict=False):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_other_convolutions_of_pyg_are_refused(tmp_path):
+    book = vertex(weighted_graph(columns=2), 2, tmp_path)
+    for model in (pyg.GAT(10, 6, 2, 4, edge_dim=2), pyg.GraphSAGE(10, 6, 2, 4)):
+        with pytest.raises(InputError, match=r"Conv reads all edges of a node.*isthmus partition --cut edge"):
+            run(book, config(), None, model.double())
 
 
 def test_few_training_nodes_self_loops_and_layer_norm(tmp_path):

@@ -1,6 +1,6 @@
 """Training by mini-batches, literally: dense matrices over all nodes, one process, one step after another.
 
-Layer l reads the edges drawn at hop L - 1 - l, each counted degree / number drawn times:
+Layer l reads the edges drawn at hop L - 1 - l, each counted degree / number drawn times its weight (1 without any):
 Z^l = P̂^l H^{l-1} W^l (+ H^{l-1} W_self^l for SAGE) + b^l, H^l = relu(Z^l); loss = mean over the seed nodes.
 """
 
@@ -29,14 +29,18 @@ def seeds_of(train: list[int], size: int, seed: int, step: int) -> list[int]:
 
 
 def propagation(graph: Graph, edges: list[tuple[int, int]], model: str) -> torch.Tensor:
-    """Return P̂ of the drawn edges (source, target), [N, N]."""
-    n, degree = graph.num_nodes, torch.from_numpy(np.diff(graph.indptr)).double()
-    drawn = torch.zeros(n, n, dtype=torch.float64)
+    """Return P̂ of the drawn edges (source, target), [N, N]; norms divide by sums of weights over all edges."""
+    n, count = graph.num_nodes, torch.from_numpy(np.diff(graph.indptr)).double()
+    drawn, weight = torch.zeros(2, n, n, dtype=torch.float64)
+    targets = np.repeat(np.arange(n), np.diff(graph.indptr))
+    weight[targets, graph.indices] = torch.from_numpy(
+        np.ones(graph.num_edges) if graph.edge_attr is None else graph.edge_attr
+    )
     for source, target in edges:
         drawn[target, source] += 1
-    scaled = drawn * (degree / drawn.sum(1).clamp_min(1))[:, None]
+    scaled, degree = weight * drawn * (count / drawn.sum(1).clamp_min(1))[:, None], weight.sum(1)
     if model == "sage":
-        return scaled / degree.clamp_min(1)[:, None]
+        return scaled / torch.where(degree > 0, degree, 1)[:, None]
     root = (degree + 1).rsqrt()
     return root[:, None] * (scaled + torch.eye(n, dtype=torch.float64)) * root[None]
 

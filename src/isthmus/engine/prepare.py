@@ -102,7 +102,6 @@ class View:
             return self.data.x
         return to_device(self.learnt.rows, self.graph.runtime.transport.device)
 
-
     def batch_data(self, model: nn.Module, x: Rows, train: Tensor, dtype: torch.dtype | None = None) -> NodeData:
         """Return what mini-batches for a model are made of: rows, labels, and what the model reads of edges.
 

@@ -46,10 +46,12 @@ class EdgeData:
 
     def carried(self, name: str) -> Tensor | None:
         """Return `edge_weight` or `edge_attr` for a whole forward pass: in a mini-batch, those of all layers."""
-        if self.runtime.layers is None or not self.runtime.whole.edge_columns:
+        run = self.runtime
+        replicated = run.whole.replicated  # of which only convolutions that read no `edge_index` make use
+        if not run.whole.edge_columns or (run.layers is None and not replicated):
             return getattr(self, name)
         self.edge_attr_read = True
-        pieces = [layer.edge_attr for layer in self.runtime.layers]
+        pieces = [shard.edge_attr for shard in run.layers or [run.whole]]
         every = torch.cat([piece for piece in pieces if piece is not None])
         if name == "edge_attr":
             return every

@@ -18,6 +18,7 @@ from isthmus import kernels
 from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, Channel, ChannelId, Links
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, Scores
+from isthmus.local.attention import Weighted, leaky_slope, sum_by_heads
 from isthmus.local.runtime import Runtime
 from isthmus.shard import Norm, Replicas, VertexShard
 
@@ -38,6 +39,7 @@ def attend(run: Runtime, scores: Scores, x: Tensor, site: int) -> Tensor:
     assert isinstance(whole, VertexShard), "other cuts have no replicas"
     if any(not stages.plain or stages.mixes_steps for stages in run.policy.every_stages) and run.training:
         raise InputError("attention needs rows that are fresh and sent as they are: take gcn, sage or another recipe")
+    whole.weights_read |= whole.weighted
     replication = Replication(run, whole.replicas(True, None), site, not run.training, attends=True)
     return replication.tied(*_Attend.apply(replication, scores.target, scores.source, x, scores.slope))
 
@@ -141,27 +143,33 @@ class _Attend(Function):
     @staticmethod
     def forward(ctx, replication, target, source, x, slope):
         ctx.set_materialize_grads(False)
-        pattern, heads = replication.shard.inner, target.shape[1]
+        pattern, weight, heads = replication.shard.inner, replication.shard.inner_weight, target.shape[1]
         local, alpha = kernels.attention(pattern, Scores(target, source, slope), x)
+        if weight is not None:
+            local = sum_by_heads(pattern, alpha * weight.to(alpha.dtype)[:, None], x)
         size = _log_sum_exp(pattern, target, source, slope)
         out, total = _merged(replication, local, size)
         share = (size - total).exp()  # that the edges here have in the softmax of all edges, [N, H]
         own = (local.unflatten(1, (heads, -1)) * share[:, :, None]).flatten(1)
         ctx.replication, ctx.slope, ctx.form = replication, slope, (tuple(out.shape), out.dtype)
-        ctx.save_for_backward(target, source, x, alpha * share[pattern.edge_rows], own - out)
+        rest = own - out if weight is None else out
+        ctx.save_for_backward(target, source, x, alpha * share[pattern.edge_rows], rest)
         return out, out.new_empty(0)
 
     @staticmethod
     def backward(ctx, grad, tie):
         replication, (target, source, x, alpha, lacking) = ctx.replication, ctx.saved_tensors
         grad, pattern = replication.back(grad, *ctx.form), replication.shard.inner
-        scores = Scores(target, source, ctx.slope)
+        scores, weight = Scores(target, source, ctx.slope), replication.shard.inner_weight
         turned = kernels.transpose(pattern)
+        if weight is not None:
+            weighted = Weighted(pattern, turned, scores, alpha, weight.to(alpha.dtype)[:, None])
+            return None, *weighted.gradients(x, lacking, grad), None
         of_target, of_source, of_x = kernels.attention_grad(pattern, turned, scores, x, alpha, grad)
         # The kernel takes from every edge the mean over the edges that are here; it must be that over all edges.
         rows, cols = pattern.edge_rows, pattern.indices.long()
         mean = (lacking * grad).unflatten(1, (target.shape[1], -1)).sum(-1)
-        rest = alpha * _leaky_slope(target[rows] + source[cols], ctx.slope) * mean[rows]
+        rest = alpha * leaky_slope(target[rows] + source[cols], ctx.slope) * mean[rows]
         return None, of_target.index_add(0, rows, rest), of_source.index_add(0, cols, rest), of_x, None
 
 
@@ -203,7 +211,3 @@ def _log_sum_exp(pattern: Csr, target: Tensor, source: Tensor, slope: float) -> 
     largest.scatter_reduce_(0, rows[:, None].expand_as(score), score, "amax")
     total = torch.zeros_like(target).index_add_(0, rows, (score - largest[rows]).exp())
     return largest + total.log()
-
-
-def _leaky_slope(score: Tensor, slope: float) -> Tensor:
-    return torch.where(score > 0, torch.ones_like(score), torch.full_like(score, slope))

@@ -97,6 +97,11 @@ def _bipartite(conv: nn.Module, forward: Callable, x: Tensor, edge_index: Any, *
         return forward(x, edge_index, *rest, **options)
     if refusal := _refusal(conv):
         raise InputError(f"{type(conv).__name__} {refusal}: take another convolution, or `isthmus.nn`'s own")
+    if edge_index.runtime.whole.replicated:
+        raise InputError(
+            f"{type(conv).__name__} reads all edges of a node, which are on several workers under a vertex-cut: take "
+            "GCNConv or the models gcn, sage and gat, or parts of an edge-cut (isthmus partition --cut edge)"
+        )
     rows = edge_index.pair(x)
     if edge_index.runtime.layers is not None:
         names = list(inspect.signature(forward).parameters)[2:]

@@ -169,7 +169,7 @@ def _edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[str, An
             if part.inner_edge_attr is None or part.halo_edge_attr is None:
                 keys.sort()
             else:
-                order = np.argsort(keys)
+                order = np.argsort(keys, kind="stable")
                 keys = keys[order]
                 attributes = np.concatenate([part.inner_edge_attr[near], part.halo_edge_attr[far]])[order]
             rows, cols = targets(keys), sources(keys)
@@ -193,7 +193,7 @@ def _vertex_edges(parts: Sequence[Part], columns: Sequence[np.ndarray]) -> dict[
             keys.append(pack(here[indices + np.int32(count if side == "halo" else 0)], rows))
             attributes.append(getattr(part, f"{side}_edge_attr"))
     joined = np.concatenate(keys)
-    order = np.argsort(joined)
+    order = np.argsort(joined, kind="stable")
     rows, cols = targets(joined[order]), sources(joined[order])
     values = None if attributes[0] is None else np.concatenate(attributes)[order]
     inner, near = rows < nodes, cols < nodes

@@ -163,7 +163,7 @@ def _sorted(
     """Return edges sorted by row and column, and with ``keep`` their positions in that order (else none)."""
     keys = pack(columns, rows)
     if keep:
-        order = np.argsort(keys)
+        order = np.argsort(keys, kind="stable")  # parallel edges stay in the order of the graph
         keys, positions = keys[order], positions[order]
     else:
         keys.sort()

@@ -29,6 +29,12 @@ class Pattern:
         weight, data = (None if one is None else one[order] for one in (self.weight, self.data))
         return Pattern(csr, weight, data)
 
+    def of_rows(self, rows: Tensor) -> Pattern:
+        """Return some of the rows (int64, in this order)."""
+        csr, at = self.csr.take(rows)
+        weight, data = (None if one is None else one[at] for one in (self.weight, self.data))
+        return Pattern(csr, weight, data)
+
     def weighed(self) -> Pattern:
         """Return the pattern whose every edge counts as often as before times the one number that it carries."""
         assert self.data is not None, "these edges carry no weight"

@@ -212,3 +212,19 @@ class Shard:
         """The pattern `full` with a self loop in front of every row, and its transpose."""
         pattern = self.full.after(torch.arange(self.num_inner, device=self.device))
         return pattern, kernels.transpose(pattern)
+
+    @cached_property
+    def attention_weight(self) -> Tensor | None:
+        """The weights of the edges of `attention_pattern`, one for a self loop; None: they have none."""
+        if not self.weighted or self.edge_attr is None:
+            return None
+        return after_loops(self.edge_attr.reshape(-1), self.attention_pattern[0], self.num_inner)
+
+
+def after_loops(weight: Tensor, looped: Csr, rows: int) -> Tensor:
+    """Return the weights of a pattern with one more edge in front of each of its first rows; those weigh one."""
+    every = weight.new_ones(looped.num_edges)
+    own = torch.zeros(looped.num_edges, dtype=torch.bool, device=weight.device)
+    own[looped.indptr[:rows]] = True
+    every[~own] = weight
+    return every

@@ -17,9 +17,10 @@ from isthmus import kernels
 from isthmus.comm import Links, Transport, Where
 from isthmus.kernels import Csr, Weights
 from isthmus.partition.part import Part
+from isthmus.shard.drawn import Pattern
 from isthmus.shard.load import as_tensor
 from isthmus.shard.norm import Norm
-from isthmus.shard.shard import Nodes, Shard
+from isthmus.shard.shard import Nodes, Shard, after_loops
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ class VertexShard(Shard):
 
     replicated = True
 
-    def __init__(self, local: Csr, masters: int, links: Links, nodes: Tensor, degree: Tensor):
-        nothing = Csr(torch.zeros_like(local.indptr), local.indices[:0], 0)
-        super().__init__(local, nothing, links, Nodes(nodes, nodes[:0], degree, degree[:0]), symmetric=False)
+    def __init__(self, local: Pattern, masters: int, links: Links, nodes: Tensor, degree: Tensor):
+        nothing, data = Csr(torch.zeros_like(local.csr.indptr), local.csr.indices[:0], 0), local.data
+        carried = None if data is None else (data, data[:0])
+        super().__init__(local.csr, nothing, links, Nodes(nodes, nodes[:0], degree, degree[:0]), False, carried)
         self.masters, self.halo_nodes = masters, nodes[masters:]
         self._replicas: dict[tuple[bool, int], Replicas] = {}
 
@@ -64,13 +66,30 @@ class VertexShard(Shard):
         assert part.mirror_indices is not None, "only vertex-cuts have edges into mirrors"
         here, nodes, some = partial(as_tensor, device=to_masters.device), to_masters.all_nodes, to_masters.full
         indptr = torch.cat([some.indptr, here(part.mirror_indptr)[1:] + some.indptr[-1]])
+        csr, data = Csr(indptr, torch.cat([some.indices, here(part.mirror_indices)]), some.num_cols), None
+        if to_masters.edge_attr is not None and part.mirror_edge_attr is not None:
+            data = torch.cat([to_masters.edge_attr, here(part.mirror_edge_attr).to(to_masters.edge_attr.dtype)])
         return VertexShard(
-            Csr(indptr, torch.cat([some.indices, here(part.mirror_indices)]), some.num_cols),
+            Pattern(csr, data=data),
             to_masters.num_inner,
             to_masters.links,
             torch.cat([nodes.inner, nodes.halo]),
             torch.cat([nodes.degree, nodes.halo_degree]),
         )
+
+    def weigh(self, transport: Transport) -> None:
+        """Let the one attribute of every edge be its weight; every worker calls it at the same time.
+
+        A node's edges are on several workers: its weighted degree is gathered at its master, and scattered.
+        """
+        weight, where = self.attributes()[0].reshape(-1), Where("edge weights", "setup", 0, "ids")
+        degree = torch.zeros(self.num_inner, dtype=torch.float64, device=self.device)
+        degree.index_add_(0, self.inner.edge_rows, weight.double())
+        came = self.links.push(degree[self.masters :], transport, where).wait()
+        for rows, sums in zip(self.links.send_rows, came, strict=True):
+            degree[rows.long()] += sums
+        degree[self.masters :] = self.links.pull(degree[: self.masters], transport, where)
+        self.weighted_degrees, self.inner_weight = (degree, degree[:0]), weight
 
     @property
     def num_owned(self) -> int:
@@ -99,12 +118,18 @@ class Replicas(Shard):
         masters = every[: whole.masters] if needed is None else needed.rows
         mirrors = every[: whole.num_halo] if needed is None else needed.mirrors
         self.rows, self.masters = torch.cat([masters, mirrors + whole.masters]), len(masters)
-        pattern = whole.inner if needed is None else kernels.select_rows(whole.inner, self.rows.to(torch.int32))
+        pattern = Pattern(whole.inner, whole.inner_weight)
+        if needed is not None:
+            pattern = pattern.of_rows(self.rows)
         if with_self:
             pattern = _looped(pattern, masters)
-        nothing = Csr(torch.zeros_like(pattern.indptr), pattern.indices[:0], 0)
+        nothing = Csr(torch.zeros_like(pattern.csr.indptr), pattern.csr.indices[:0], 0)
         links = whole.links if needed is None else needed.links
-        super().__init__(pattern, nothing, links, whole.all_nodes, symmetric=False)
+        super().__init__(pattern.csr, nothing, links, whole.all_nodes, symmetric=False)
+        self.inner_weight, self.weighted_degrees = pattern.weight, whole.weighted_degrees
+        if pattern.weight is not None:
+            turned = pattern.turned()
+            self.inner_out, self.inner_out_weight = turned.csr, turned.weight
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
@@ -125,13 +150,17 @@ class Replicas(Shard):
         first, last, _ = rows.indices(self.inner.num_rows)
         some = Csr(self.inner.indptr[first : last + 1], self.inner.indices, self.inner.num_cols)
         target = None if norm.target is None else norm.target[rows]
-        kernels.aggregate(some, x, Weights(target, norm.source), out[rows])
+        kernels.aggregate(some, x, Weights(target, norm.source, self.inner_weight), out[rows])
 
 
-def _looped(pattern: Csr, masters: Tensor) -> Csr:
-    """Return the pattern with a self loop in front of each of its first rows, which belong to these masters."""
-    m = len(masters)
-    ends = pattern.indptr[m]
-    first = Csr(pattern.indptr[: m + 1], pattern.indices[:ends], pattern.num_cols).after(masters)
-    indptr = torch.cat([first.indptr, pattern.indptr[m + 1 :] + m])
-    return Csr(indptr, torch.cat([first.indices, pattern.indices[ends:]]), pattern.num_cols)
+def _looped(pattern: Pattern, masters: Tensor) -> Pattern:
+    """Return the pattern with a self loop, of weight one, in front of each of its first rows: of these masters."""
+    csr, m = pattern.csr, len(masters)
+    ends = csr.indptr[m]
+    first = Csr(csr.indptr[: m + 1], csr.indices[:ends], csr.num_cols).after(masters)
+    looped = Csr(
+        torch.cat([first.indptr, csr.indptr[m + 1 :] + m]),
+        torch.cat([first.indices, csr.indices[ends:]]),
+        csr.num_cols,
+    )
+    return Pattern(looped, None if pattern.weight is None else after_loops(pattern.weight, looped, m))

@@ -9,6 +9,7 @@ from isthmus import kernels
 from isthmus.comm import Transport, Where
 from isthmus.errors import InputError
 from isthmus.shard.shard import Shard
+from isthmus.shard.vertex import VertexShard
 
 
 def weigh(shard: Shard, transport: Transport) -> None:
@@ -16,13 +17,14 @@ def weigh(shard: Shard, transport: Transport) -> None:
 
     The norms then divide by weighted degrees, d_i = Σ_j w_ij; owners tell readers those of halo nodes.
     """
-    if shard.replicated:
-        raise InputError("a vertex-cut does not heed edge weights: cut with --cut edge, or --edge-weights none")
     inner, halo = (one.reshape(-1) for one in shard.attributes())
     if min(float(one.min()) if len(one) else 0.0 for one in (inner, halo)) < 0:
         raise InputError(
             "edges have weights below 0, for which norms are not defined: leave them out by --edge-weights none"
         )
+    if isinstance(shard, VertexShard):
+        shard.weigh(transport)
+        return
     degree = torch.zeros(shard.num_inner, dtype=torch.float64, device=inner.device)
     for csr, weight in ((shard.inner, inner), (shard.halo, halo)):
         degree.index_add_(0, csr.edge_rows, weight.double())
