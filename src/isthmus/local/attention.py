@@ -41,7 +41,7 @@ class _Attend(Function):
         if weight is None:
             return *kernels.attention_grad(pattern, turned, scores, x, alpha, grad), None, None
         weighted = Weighted(pattern, turned, scores, alpha, weight.to(alpha.dtype)[:, None])
-        return *weighted.gradients(x, *out, grad), None, None
+        return *weighted.gradients(x, out[0], grad), None, None
 
 
 def sum_by_heads(pattern: Csr, alpha: Tensor, x: Tensor) -> Tensor:

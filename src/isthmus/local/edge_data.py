@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import ReferenceType, ref
 
 import torch
@@ -51,7 +52,8 @@ class EdgeData:
         if not run.whole.edge_columns or (run.layers is None and not replicated):
             return getattr(self, name)
         self.edge_attr_read = True
-        pieces = [shard.edge_attr for shard in run.layers or [run.whole]]
+        shards: Sequence[Shard] = run.layers or [run.whole]
+        pieces = [shard.edge_attr for shard in shards]
         every = torch.cat([piece for piece in pieces if piece is not None])
         if name == "edge_attr":
             return every
