@@ -24,3 +24,14 @@ def test_buffers_never_lend_memory_twice():
     buffers.give(torch.ones(5))  # not lent here: left alone
     assert all((tensor == mark).all() for tensor, mark in lent)
     assert len(seen) < 3000  # what was given back is used again
+
+
+def test_lent_memory_comes_back_when_its_last_view_is_gone():
+    buffers = Buffers()
+    rows = buffers.lend((100, 4), torch.bfloat16)
+    place, view = rows.data_ptr(), rows[10:]
+    del rows
+    other = buffers.lend((100, 4), torch.bfloat16)  # a view still reads the first
+    assert other.data_ptr() != place
+    del view
+    assert buffers.lend((99, 4), torch.bfloat16).data_ptr() == place

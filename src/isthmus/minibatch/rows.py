@@ -11,6 +11,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm import AsIs, Codec, Where, codec
 from isthmus.features.part_files import PartFiles
+from isthmus.comm.channel.buffers import Buffers
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.cache import Cache
 from isthmus.minibatch.requests import Asked, Requests
@@ -31,6 +32,7 @@ class Rows:
     """Rows of other workers that are read from their files."""
     asks: bool = True
     """Whether any worker ever asks another one; if not, nobody sends or waits."""
+    memory: Buffers = field(default_factory=Buffers)
 
     def __post_init__(self) -> None:
         if self.dtype == torch.bfloat16 and self.codec.as_is:
@@ -122,4 +124,4 @@ class Rows:
 
     def none(self, count: int) -> Tensor:
         """Return memory for some rows as batches have them."""
-        return torch.empty(count, self.width, dtype=self.dtype or self.own.dtype)
+        return self.memory.lend((count, self.width), self.dtype or self.own.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from torch import Tensor
 
@@ -33,6 +35,15 @@ class Buffers:
             memory = torch.empty(size + size // _SPARE // 64 * 64, dtype=torch.uint8)
         self._lent[memory.data_ptr()] = memory
         return memory[:size].view(dtype).view(shape)
+
+    def lend(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return a tensor that is given back by itself when nothing reads its memory any more, views included."""
+        memory = self.take(shape, dtype)
+        if not self.reuses or not memory.numel():
+            return memory
+        lent = memory.view(torch.uint8).numpy()  # the storage of a tensor made of it keeps it alive
+        weakref.finalize(lent, self.give, memory).atexit = False
+        return torch.from_numpy(lent).view(dtype)
 
     def give(self, tensor: Tensor) -> None:
         """Take a tensor back; ignore one that was not lent here."""
