@@ -66,6 +66,9 @@ def channel_table(names: list[str]) -> str:
                 for what in ("rows", "gradients")
             ]
             continue
+        if policy.isolated:
+            rows.append((name, "rows and gradients", ("none", "–", "–", "–")))
+            continue
         ways = (("features", policy.forward), ("gradients", policy.backward))
         if policy.replicas:
             ways = tuple((f"both passes, {leg}", policy.stages(FORWARD, leg)) for leg in (GATHER, SCATTER))

@@ -19,9 +19,23 @@ from isthmus.device import pick
 from isthmus.errors import InputError
 from isthmus.launch.job import join
 from isthmus.launch.place import Place, detect, local_rank, threads_for
+from isthmus.local import Policy
 from isthmus.partition import Book, is_parts_folder
 
 _WHERE = Where("start", "gather", 0, "ids")
+
+
+def check_own_loop(recipe: str, policy: Policy, options: Mapping[str, Any]) -> None:
+    """Refuse a recipe whose steps a loop of one's own cannot make."""
+    if policy.batches is not None:
+        raise InputError(
+            f"{recipe} makes mini-batches, for isthmus.train: a loop of your own takes them from "
+            "isthmus.NeighborLoader, or a full-graph recipe"
+        )
+    if policy.isolated:
+        raise InputError(f"{recipe} weighs the loss of every row, in isthmus.train: take another recipe")
+    if options.get("auto"):
+        raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
 
 
 @dataclass(frozen=True)

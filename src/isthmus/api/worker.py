@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from isthmus import recipes
 from isthmus.api.embedding import Embeddings, NodeEmbedding
-from isthmus.api.joining import joined
+from isthmus.api.joining import check_own_loop, joined
 from isthmus.api.keywords import WorkerOptions
 from isthmus.api.options import complete, config_of, options
 from isthmus.api.source import cutter
@@ -96,13 +96,7 @@ class Worker:
         chosen = recipes.find(asked["recipe"])
         self.config = config_of(asked, chosen)
         policy = chosen.policy(self.config.options)
-        if policy.batches is not None:
-            raise InputError(
-                f"{self.config.recipe} makes mini-batches, for isthmus.train: a loop of your own takes them from "
-                "isthmus.NeighborLoader, or a full-graph recipe"
-            )
-        if self.config.options.get("auto"):
-            raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
+        check_own_loop(self.config.recipe, policy, self.config.options)
         cut = cutter(source, chosen.way, asked, seed=asked["seed"], quiet=True)
         self._joined = joined(source, cut, parts, asked, transport)
         self.book, self.transport = self._joined.book, self._joined.transport

@@ -22,13 +22,14 @@ from isthmus.features.embedding import Embedding
 from isthmus.features.scaling import Scaling, Stored
 from isthmus.graph.graph import SparseRows
 from isthmus.kernels import Csr, HostRows, SparseMatrix
-from isthmus.local import FEW, LocalGraph, Policy, induced_graph
+from isthmus.local import FEW, LocalGraph, Policy, induced_graph, isolated_graph
 from isthmus.minibatch import NodeData
 from isthmus.nn import Model, distribute
 from isthmus.nn.calling import Calling
 from isthmus.nn.compiled import compile_model
 from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
+from isthmus.shard import IsolatedShard
 from isthmus.shard.load import as_tensor
 from isthmus.tasks.losses import Loss, build_loss
 from isthmus.tasks.task import Task
@@ -80,6 +81,17 @@ class Data:
         masks = {name: torch.cat([mask, mask.new_zeros(h)]) for name, mask in self.masks.items()}
         return replace(self, x=torch.cat([x, there]), y=y, masks=masks)
 
+    def shared(self, graph: LocalGraph) -> Data:
+        """Return the data, of which mirrors have rows already, with the labels and splits of their masters."""
+        run, n = graph.runtime, graph.num_inner
+
+        def told(values: Tensor) -> Tensor:
+            where = Where("labels", "setup", 0, "ids")
+            return torch.cat([values[:n], run.whole.links.pull(values[:n], run.transport, where)])
+
+        masks = {name: told(mask.to(torch.uint8)).bool() for name, mask in self.masks.items()}
+        return Data(self.x, told(self.y), masks)
+
 
 @dataclass(frozen=True)
 class View:
@@ -93,6 +105,8 @@ class View:
     passes: int = 1
     """The number of forward and backward passes in a step, each with draws of its own."""
     learnt: Embedding | None = None
+    counts: Tensor | None = None
+    """How much each training row counts, where a node has rows on several workers."""
     """The rows that this worker's nodes learn, where the graph has no features."""
 
     @property
@@ -163,6 +177,8 @@ class Views:
 
         if not config.inductive:
             whole = view(graph, data, ("train", "val", "test"))
+            if policy.isolated:
+                return Views(_isolated(whole), (whole,))
             share = book.train[config.split] / book.nodes
             if share <= FEW:
                 graph.runtime.needs_only(train.nonzero().flatten(), share)
@@ -171,6 +187,15 @@ class Views:
         known = train | data.masks["val"]
         val = view(induced_graph(graph, known), data.take(known), ("val",))
         return Views(seen, (seen, val, view(graph, data, ("test",))))
+
+
+def _isolated(whole: View) -> View:
+    """Return the view of this worker's edges alone, in which all replicas have labels, and count by their edges."""
+    graph, data = isolated_graph(whole.graph), whole.data.shared(whole.graph)
+    graph.runtime.fix(data.x)
+    shard = graph.runtime.whole
+    assert isinstance(shard, IsolatedShard), "it was made of one"
+    return replace(whole, graph=graph, data=data, scores=(), counts=shard.shares[data.masks["train"]])
 
 
 def _check_on_host(graph: LocalGraph, dense: bool) -> None:

@@ -41,7 +41,7 @@ def train_step(
         run.begin(pass_, probe=probe and not losses, declared=True)
         logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
         rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
-        losses.append(view.loss.share(rows, y, run.transport, pass_) / view.passes)
+        losses.append(view.loss.share(rows, y, run.transport, pass_, counts=view.counts) / view.passes)
         run.backward(losses[-1])
         if len(losses) < view.passes:  # the last pass does this with the gradients
             run.schedule.ask(pass_)

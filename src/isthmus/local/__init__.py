@@ -2,10 +2,21 @@
 
 from isthmus.local.graph import LocalGraph
 from isthmus.local.guard import Guard
-from isthmus.local.induced import induced_graph
+from isthmus.local.induced import induced_graph, isolated_graph
 from isthmus.local.policy import Policy
 from isthmus.local.rows import FEW, gather_rows, scatter_rows
 from isthmus.local.runtime import Runtime
 from isthmus.local.savings import Savings
 
-__all__ = ["FEW", "Guard", "LocalGraph", "Policy", "Runtime", "Savings", "gather_rows", "induced_graph", "scatter_rows"]
+__all__ = [
+    "FEW",
+    "Guard",
+    "LocalGraph",
+    "Policy",
+    "Runtime",
+    "Savings",
+    "gather_rows",
+    "induced_graph",
+    "isolated_graph",
+    "scatter_rows",
+]

@@ -9,6 +9,8 @@ the inner product in both passes, and nothing is copied for it: halo products ar
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 from torch.autograd import Function
 
@@ -40,6 +42,13 @@ def aggregate(
             crossing.fresh = x.detach
         token = PostLate.apply(crossing, late.mask, late.rows, late.weight)
     return _take(crossing, token, inner_product(x, crossing.shard, crossing.norm, crossing.as_rows))
+
+
+def aggregate_alone(run: Runtime, x: Tensor, norm: str) -> Tensor:
+    """Return P X, [n, F], of a graph whose rows are all here; that of rows which never change is made once."""
+    scale = run.drawn.norm(norm, kernels.sum_dtype(x.dtype))
+    make = partial(inner_product, x, run.drawn, scale, run.as_rows)
+    return run.fixed.lent(f"aggregate {norm}", make) if run.is_fixed(x) else make()
 
 
 def aggregate_narrow(run: Runtime, x: Tensor, norm: str, site: int, late: Late, only: Tensor) -> Tensor:

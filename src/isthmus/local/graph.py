@@ -22,7 +22,7 @@ from isthmus.local.host_features import aggregate_host, host_halo
 from isthmus.local.input_rows import drop_halo, dropout_host, dropout_sparse, fixed_halo, kept_halo, sparse_halo
 from isthmus.local.order import transforms_first
 from isthmus.local.policy import Policy
-from isthmus.local.product import both_products, inner_product, whole_product
+from isthmus.local.product import both_products, whole_product
 from isthmus.local.rows import gather_rows
 from isthmus.local.runtime import Runtime
 from isthmus.local.watched_rows import remember, watch_rows
@@ -275,7 +275,7 @@ class LocalGraph(AllNodes, EdgeData):
             return gather_rows(self._aggregate(x, norm, None, through, made_of), only)
         site = run.next_site()
         if run.drawn.alone:
-            return inner_product(x, run.drawn, run.drawn.norm(norm, kernels.sum_dtype(x.dtype)), run.as_rows)
+            return exchange.aggregate_alone(run, x, norm)
         if run.is_fixed(x) and run.cached is None:
             make = partial(exchange.aggregate, run, x, norm, site, exact=True)
             return gather_rows(run.fixed.lent(f"aggregate {norm}", make), only)

@@ -48,6 +48,9 @@ class Policy:
     replicas: bool = False
     """Whether it is made for the replicas of a vertex-cut: both legs are used, one after the other."""
 
+    isolated: bool = False
+    """Whether each worker trains on its own edges of a vertex-cut alone, and replicas count by their share of edges."""
+
     cover_asked: bool = False
     """Whether covers were asked for by name, so that they are taken whatever they spare."""
 

@@ -210,7 +210,7 @@ class Runtime:
     def next_sum(self) -> int:
         """Return the number of the next sum over the rows of all workers (`local.all_nodes`)."""
         check_forward()
-        if self.whole.replicated:
+        if self.whole.replicated or self.policy.isolated:
             raise InputError(
                 "the model asks for figures of all nodes (batch norms do), and under a vertex-cut nodes have several "
                 "rows: take layer norms, or parts of an edge-cut (isthmus partition --cut edge)"

@@ -12,6 +12,7 @@ from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.bytegnn import BYTEGNN
 from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.cdfgnn import CDFGNN
+from isthmus.recipes.cofree import COFREE
 from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.distgnn import DISTGNN
 from isthmus.recipes.ec_graph import EC_GRAPH
@@ -40,6 +41,7 @@ _ALL = (
     EC_GRAPH,
     CDFGNN,
     DISTGNN,
+    COFREE,
     DISTDGL,
     BYTEGNN,
 )

@@ -8,13 +8,14 @@ from isthmus.shard.needed_rows import NeededRows
 from isthmus.shard.norm import Norm
 from isthmus.shard.row_subset import RowSubset
 from isthmus.shard.shard import Nodes, Shard
-from isthmus.shard.vertex import NeededReplicas, Replicas, VertexShard
+from isthmus.shard.vertex import IsolatedShard, NeededReplicas, Replicas, VertexShard
 
 __all__ = [
     "BothWays",
     "Cover",
     "Covered",
     "DrawContext",
+    "IsolatedShard",
     "Layer",
     "NeededReplicas",
     "NeededRows",

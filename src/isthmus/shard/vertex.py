@@ -107,6 +107,21 @@ class VertexShard(Shard):
         return self._replicas[key]
 
 
+class IsolatedShard(Shard):
+    """The edges of one worker under a vertex-cut as a graph of their own, with the degrees here; nothing crosses."""
+
+    alone = True
+
+    def __init__(self, whole: VertexShard):
+        here = whole.inner.indptr.diff()
+        links = Links([rows[:0] for rows in whole.links.send_rows], [0] * len(whole.links.send_rows))
+        nodes = Nodes(whole.nodes, whole.nodes[:0], here.to(whole.degree.dtype), whole.degree[:0])
+        super().__init__(whole.inner, whole.halo, links, nodes, symmetric=False)
+        every, masters = whole.degree.double(), torch.arange(whole.num_inner, device=whole.device) < whole.masters
+        self.shares = torch.where(every > 0, here / every.clamp_min(1), masters.double())
+        """The share of each node's edges that are here, float64 [N]: over all its replicas it is one."""
+
+
 class Replicas(Shard):
     """The edges to m masters and their k mirrors here, (m + k) × N. Self loops are ordinary edges, of masters only."""
 

@@ -34,16 +34,25 @@ class Terms(NamedTuple):
 class Loss:
     """A loss as the user asked for it, and its weight over all workers' training rows where that never changes."""
 
-    terms: Callable[[Tensor, Tensor], Terms]
+    terms: Callable[..., Terms]  # of (logits, y, and how much each row counts, [n], if not 1)
     weight: float | None = None
 
-    def share(self, logits: Tensor, y: Tensor, transport: Transport, step: int, rows: int | None = None) -> Tensor:
+    def share(
+        self,
+        logits: Tensor,
+        y: Tensor,
+        transport: Transport,
+        step: int,
+        rows: int | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         """Return this worker's share of the loss of all workers; the shares add up to the loss of one process.
 
         The rows are all training rows, or those of a batch with ``rows`` on all workers. For no rows it is a zero that
-        still has a gradient: other workers wait for this one's part of the backward pass.
+        still has a gradient: other workers wait for this one's part of the backward pass. ``counts`` [n]: by how much
+        each row counts, where a node has rows on several workers; over all of them it is one.
         """
-        total, weight = self.terms(logits, y)
+        total, weight = self.terms(logits, y, counts)
         whole: float | None = self.weight
         if rows is not None:
             whole = rows if isinstance(weight, int) else None
@@ -68,7 +77,7 @@ def build_loss(asked: str | None, task: Task, y: Tensor, transport: Transport) -
     if "weights" in options:
         options["weights"] = _class_weights(options["weights"], task, y, transport, where)
     terms = KNOWN[spec.name][2](options)
-    weight = y.new_zeros(1, dtype=torch.float64) + terms(_no_logits(task, y), y).weight
+    weight = y.new_zeros(1, dtype=torch.float64) + terms(_no_logits(task, y), y, None).weight
     return Loss(terms, float(transport.all_reduce(weight, where)))
 
 
@@ -90,54 +99,55 @@ def check_loss(asked: str | None, task: Task | None = None) -> None:
         raise InputError(f"the loss {spec.name} does not suit {task.words} per node: use one of {', '.join(suited)}")
 
 
-def _cross_entropy(options: dict[str, Any]) -> Callable[[Tensor, Tensor], Terms]:
+def _cross_entropy(options: dict[str, Any]) -> Callable[..., Terms]:
     """Cross-entropy with class weights w and label smoothing; its mean divides by Σ w[y], as torch's does."""
     weights, smoothing = options["weights"], options["smoothing"]
 
-    def terms(logits: Tensor, y: Tensor) -> Terms:
+    def terms(logits: Tensor, y: Tensor, counts: Tensor | None) -> Terms:
         w = None if weights is None else weights.to(logits)
-        total = functional.cross_entropy(logits, y, w, reduction="sum", label_smoothing=smoothing)
-        return Terms(total, len(y) if w is None else w[y].sum())
+        each = functional.cross_entropy(logits, y, w, reduction=_kind(counts), label_smoothing=smoothing)
+        return Terms(_sum(each, counts), _weight(y, w, counts))
 
     return terms
 
 
-def _focal(options: dict[str, Any]) -> Callable[[Tensor, Tensor], Terms]:
+def _focal(options: dict[str, Any]) -> Callable[..., Terms]:
     """Focal loss, (1 - p)^γ times the cross-entropy, for one class per node or for several labels."""
     weights, gamma = options["weights"], options["gamma"]
 
-    def terms(logits: Tensor, y: Tensor) -> Terms:
+    def terms(logits: Tensor, y: Tensor, counts: Tensor | None) -> Terms:
         w = None if weights is None else weights.to(logits)
         if y.dim() == 2:
             each = functional.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none")
             each = (1 - torch.exp(-each)) ** gamma * each * (1 if w is None else w)
-            return Terms(each.sum() / y.shape[1], len(y))
+            return Terms(_sum(each, counts) / y.shape[1], _weight(y, None, counts))
         each = functional.cross_entropy(logits, y, reduction="none")
-        each = (1 - torch.exp(-each)) ** gamma * each
-        return Terms(each.sum(), len(y)) if w is None else Terms((each * w[y]).sum(), w[y].sum())
+        each = (1 - torch.exp(-each)) ** gamma * each * (1 if w is None else w[y])
+        return Terms(_sum(each, counts), _weight(y, w, counts))
 
     return terms
 
 
-def _binary(options: dict[str, Any]) -> Callable[[Tensor, Tensor], Terms]:
+def _binary(options: dict[str, Any]) -> Callable[..., Terms]:
     """Binary cross-entropy of several labels, mean over labels; ``weights`` multiply the positive ones."""
     weights = options["weights"]
 
-    def terms(logits: Tensor, y: Tensor) -> Terms:
+    def terms(logits: Tensor, y: Tensor, counts: Tensor | None) -> Terms:
         w = None if weights is None else weights.to(logits)
         y = y.to(logits.dtype)
-        total = functional.binary_cross_entropy_with_logits(logits, y, pos_weight=w, reduction="sum")
-        return Terms(total / y.shape[1], len(y))
+        each = functional.binary_cross_entropy_with_logits(logits, y, pos_weight=w, reduction=_kind(counts))
+        return Terms(_sum(each, counts) / y.shape[1], _weight(y, None, counts))
 
     return terms
 
 
-def _of_values(by_value: Callable[..., Tensor]) -> Callable[[dict[str, Any]], Callable[[Tensor, Tensor], Terms]]:
+def _of_values(by_value: Callable[..., Tensor]) -> Callable[[dict[str, Any]], Callable[..., Terms]]:
     """Return a maker of a regression loss: the sum over rows of the mean over targets."""
 
-    def make(options: dict[str, Any]) -> Callable[[Tensor, Tensor], Terms]:
-        def terms(out: Tensor, y: Tensor) -> Terms:
-            return Terms(by_value(out, y.to(out.dtype), reduction="sum", **options) / y.shape[1], len(y))
+    def make(options: dict[str, Any]) -> Callable[..., Terms]:
+        def terms(out: Tensor, y: Tensor, counts: Tensor | None) -> Terms:
+            each = by_value(out, y.to(out.dtype), reduction=_kind(counts), **options)
+            return Terms(_sum(each, counts) / y.shape[1], _weight(y, None, counts))
 
         return terms
 
@@ -163,10 +173,12 @@ class _Own:
     name: str
     checked: bool = False
 
-    def __call__(self, logits: Tensor, y: Tensor) -> Terms:
+    def __call__(self, logits: Tensor, y: Tensor, counts: Tensor | None = None) -> Terms:
         if not len(y):
             return Terms(logits.sum() * 0.0, 0.0)
         found = self.function(logits, y)
+        if counts is not None and (isinstance(found, tuple) or not found.dim()):
+            raise InputError(f"with this recipe rows count differently: let {self.name} return one value per row")
         if isinstance(found, tuple):
             total, weight = found
             if isinstance(weight, Tensor) and weight.requires_grad:
@@ -175,7 +187,7 @@ class _Own:
         if found.dim():
             if len(found) != len(y):
                 raise InputError(f"{self.name} returns {list(found.shape)} for {len(y)} rows: return one value per row")
-            return Terms(found.sum() / (found.numel() // len(y)), len(y))
+            return Terms(_sum(found, counts) / (found.numel() // len(y)), _weight(y, None, counts))
         if not self.checked:
             self._check_mean(logits.detach(), y, float(found.detach()))
         return Terms(found * len(y), len(y))
@@ -218,3 +230,20 @@ def _class_weights(asked: Any, task: Task, y: Tensor, transport: Transport, wher
 
 def _no_logits(task: Task, y: Tensor) -> Tensor:
     return torch.zeros(len(y), task.width, dtype=torch.float64, device=y.device)
+
+
+def _kind(counts: Tensor | None) -> str:
+    """Return the reduction to ask of torch: the sum, unless rows count differently."""
+    return "sum" if counts is None else "none"
+
+
+def _sum(each: Tensor, counts: Tensor | None) -> Tensor:
+    """Return the sum over rows [n, …], each as often as it counts."""
+    return each.sum() if counts is None else (each.flatten(1).sum(1) if each.dim() > 1 else each) @ counts.to(each)
+
+
+def _weight(y: Tensor, w: Tensor | None, counts: Tensor | None) -> Tensor | int:
+    """Return the weight of rows with labels y, given those of the classes: their number, if all count the same."""
+    if counts is None:
+        return len(y) if w is None else w[y].sum()
+    return counts.sum() if w is None else w[y] @ counts.to(w)
