@@ -35,13 +35,15 @@ def _marked(axes: Mapping[str, Sequence[Any]], chosen: set[tuple[int, ...]]) -> 
 
 
 def _covering(axes: Sequence[range], together: int) -> set[tuple[int, ...]]:
-    """Return cases in which every pair (or value) occurs, taking the one with the most new ones each time."""
-    pairs = {case: set(combinations(enumerate(case), together)) for case in product(*axes)}
-    missing, chosen = set().union(*pairs.values()), set()
+    """Return cases in which every pair (or value) occurs, taking each time the one with the most that are new."""
+    kinds = {case: [set(combinations(enumerate(case), size)) for size in (together, 2)] for case in product(*axes)}
+    missing, unmet = (set().union(*sets) for sets in zip(*kinds.values(), strict=True))
+    chosen = set()
     while missing:
-        best = max(pairs, key=lambda case: len(pairs[case] & missing))
+        best = max(kinds, key=lambda case: (len(kinds[case][0] & missing), len(kinds[case][1] & unmet)))
         chosen.add(best)
-        missing -= pairs[best]
+        missing -= kinds[best][0]
+        unmet -= kinds[best][1]
     return chosen
 
 

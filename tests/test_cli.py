@@ -182,7 +182,7 @@ def test_damaged_part_of_one_worker(isthmus, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
-def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_path):
+def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_path, workers_are_threads):
     book = cut(community_graph(), 2, "random", tmp_path)
     run = started(book.folder, tmp_path / "broken", "--eval-every", "5", "--steps", "100000", "--restarts", "0")
     until(lambda: reached(tmp_path / "broken", 10))
@@ -226,6 +226,7 @@ def test_torchrun_joins(tmp_path):
     assert [summary["workers"] for summary in summaries] == [2]
 
 
+@pytest.mark.full
 def test_torchrun_without_a_folder(tmp_path):
     """Worker 0 chooses one, and all write their share of its checkpoints."""
     book = cut(community_graph(), 2, "random", tmp_path)

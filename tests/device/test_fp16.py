@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from device.plans import Plan, on_device, on_host, parts
-from products import pairwise
+from products import each_value
 
 from isthmus import recipes
 from isthmus.engine import train
@@ -33,7 +33,7 @@ def trained(book, plan, steps=6, **options):
 
 
 @pytest.mark.parametrize(
-    *pairwise(recipe=["exact", "vanilla", "bns", "distdgl"], model=["gcn", "sage", "gat"], workers=[1, 2, 3])
+    *each_value(recipe=["exact", "vanilla", "bns", "distdgl"], model=["gcn", "sage", "gat"], workers=[1, 2, 3])
 )
 def test_fp16_trains_like_fp32(tmp_path, monkeypatch, recipe, model, workers):
     begin_with(monkeypatch, 2.0**8)  # so that no step is skipped

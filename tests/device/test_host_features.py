@@ -8,7 +8,7 @@ import shadow
 import torch
 from device.plans import Plan, on_device, on_host, parts
 from device.test_training import compare
-from products import pairwise
+from products import each_value
 
 from isthmus.engine import PredictConfig, predict, train
 from isthmus.errors import InputError
@@ -26,7 +26,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(host_features, "COLUMNS", 3)
 
 
-@pytest.mark.parametrize(*pairwise(recipe=RECIPES, model=["gcn", "sage", "gat"], workers=[1, 2, 3], drop=[0.0, 0.3]))
+@pytest.mark.parametrize(*each_value(recipe=RECIPES, model=["gcn", "sage", "gat"], workers=[1, 2, 3], drop=[0.0, 0.3]))
 def test_the_cpus_numbers(tmp_path, recipe, model, workers, drop):
     plan = Plan(recipe, model, config=HOST, shape={"input_dropout": drop})
     if drop and recipe in ("pipegcn", "sancus-h"):

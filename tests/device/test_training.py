@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from device.plans import LIMIT, MODELS, RECIPES, VARIANTS, WORKERS, Plan, on_device, on_host, parts
-from products import pairwise
+from products import each_value
 from safetensors.torch import load_file
 
 from isthmus import Worker, recipes
@@ -33,7 +33,7 @@ def compare(plan, book, workers, limit=LIMIT):
         assert mine == pytest.approx(cpus, rel=limit, abs=limit, nan_ok=True)
 
 
-@pytest.mark.parametrize(*pairwise(recipe=RECIPES, model=MODELS, workers=WORKERS))
+@pytest.mark.parametrize(*each_value(recipe=RECIPES, model=MODELS, workers=WORKERS))
 def test_every_recipe_and_model(tmp_path, recipe, model, workers):
     compare(Plan(recipe, model), parts(tmp_path, workers, recipe), workers)
 
@@ -69,7 +69,7 @@ def trained(book, transport):
     return [result.summary["best_val"], *(float(weight.detach().norm()) for weight in result.model.parameters())]
 
 
-@pytest.mark.parametrize(*pairwise(recipe=RECIPES, first=["device", "host"]))
+@pytest.mark.parametrize(*each_value(recipe=RECIPES, first=["device", "host"]))
 def test_a_run_resumes_on_the_other_kind_of_device(tmp_path, recipe, first):
     book, plan = parts(tmp_path, 2, recipe), Plan(recipe, "sage", config={"steps": 6, "eval_every": 2})
     policy = recipes.find(recipe).policy(plan.of(book).options)
@@ -192,11 +192,12 @@ def test_backward_in_a_thread_of_its_own(tmp_path):
 
 def test_a_loop_of_ones_own(tmp_path):
     book = parts(tmp_path, 2)
+    first = GCN(book.part(0).x.shape[1], 4).state_dict()
 
     def work(transport):
         with Worker(book, transport=transport, device=str(transport.device), dtype="float64") as worker:
-            torch.manual_seed(1)
             model = GCN(worker.num_features, worker.num_classes)
+            model.load_state_dict(first)
             if worker.device.type != "cpu":
                 with pytest.raises(InputError, match=r"model\.to\(worker\.device\)"):
                     worker.prepare(model, torch.optim.SGD(model.parameters()))

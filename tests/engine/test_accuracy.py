@@ -23,6 +23,7 @@ def test_accuracy_of_three_seeds(datasets, name):
     assert mean(scores(name, datasets, seeds=3, workers=3)) >= SETTINGS[name].target
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_thread")
 def test_bf16_rows_cost_no_accuracy(datasets):
     exact, coarse = (mean(scores("cora", datasets, seeds=2, workers=2, rows_dtype=rows)) for rows in (None, "bf16"))

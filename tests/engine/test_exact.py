@@ -78,7 +78,7 @@ def test_vanilla_is_exact_without_the_savings(tmp_path, model):
 
 
 @pytest.mark.parametrize(
-    *pairwise(
+    *each_value(
         recipe=["exact", "bns", "boundary-edge", "drop-edge", "pipegcn", "isthmus", "psc-gcn"],
         model=["gcn", "sage", "gat"],
         read=["most", "a third", "few"],

@@ -53,7 +53,11 @@ CASES: list[tuple[str, dict[str, Any], list[Place]]] = [  # recipe, options, pla
     ("isthmus", {"staleness": 1, "rate": 0.4, "refresh": 5, "delta": False}, [TWO]),
     ("isthmus", {"staleness": 2, "rate": 1.0, "bits_weights": 32}, [TWO]),
 ]
-TRIALS = [(recipe, options, place) for recipe, options, places in CASES for place in places]
+TRIALS = [
+    pytest.param(recipe, options, place, marks=[pytest.mark.full] if at else [])
+    for recipe, options, places in CASES
+    for at, place in enumerate(places)
+]
 DEFAULTS = {  # staleness, rate, bits, bits_weights
     PSC: (2, 0.1, 32, 32),
     "pipegcn": (1, 1.0, 32, 32),

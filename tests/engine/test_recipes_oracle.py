@@ -73,7 +73,11 @@ CASES: list[tuple[str, dict[str, Any], list[Place]]] = [  # recipe, options, pla
     ("cagnet", {"bits": 8}, [THREE]),
     ("cagnet", {"bits": "bf16", "bits_gradients": 4}, [THREE]),
 ]
-TRIALS = [(recipe, options, place) for recipe, options, places in CASES for place in places]
+TRIALS = [
+    pytest.param(recipe, options, place, marks=[pytest.mark.full] if at > 1 else [])
+    for recipe, options, places in CASES
+    for at, place in enumerate(places)
+]
 
 
 @pytest.mark.parametrize(("recipe", "options", "place"), TRIALS, ids=str)

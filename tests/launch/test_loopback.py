@@ -47,6 +47,7 @@ def test_started_by_the_command(parts, tmp_path):
     assert open_ == []
 
 
+@pytest.mark.full
 def test_started_by_torchrun(parts, tmp_path):
     """The agent keeps a store of its own, which is torchrun's and not ours."""
     run = started(parts, tmp_path / "run", *LONG, launcher=TORCHRUN, **NOT_SET)
@@ -66,7 +67,7 @@ def by_srun(rank: int, port: int) -> dict[str, str]:
 
 
 @pytest.mark.skipif(not OUTSIDE, reason="this machine has no address but loopback")
-@pytest.mark.parametrize("variables", [by_variables, by_srun])
+@pytest.mark.parametrize("variables", [by_variables, pytest.param(by_srun, marks=pytest.mark.full)])
 def test_started_on_one_machine_by_its_outside_name(parts, tmp_path, variables):
     port = free_port()
     runs = [started(parts, tmp_path / "run", *LONG, **NOT_SET, **variables(rank, port)) for rank in range(2)]

@@ -30,7 +30,7 @@ def srun(rank: int, port: int) -> dict[str, str]:
     ("variables", "option", "words"),
     [
         (torchrun, ("--lr", "0.5"), "lr is 0.01 on worker 0 and 0.5 on worker 1"),
-        (srun, ("--seed", "1"), "seed is 0 on worker 0 and 1 on worker 1"),
+        pytest.param(srun, ("--seed", "1"), "seed is 0 on worker 0 and 1 on worker 1", marks=pytest.mark.full),
         (srun, ("--out", "elsewhere"), "out is {run} on worker 0 and elsewhere on worker 1"),
     ],
 )

@@ -60,6 +60,7 @@ def test_moved_parts_and_listed_nodes(tmp_path, monkeypatch, workers_are_threads
     assert np.load("some.npy").tolist() == np.load("all.npy")[[7, 119, 7]].tolist()
 
 
+@pytest.mark.full
 def test_torchrun_joins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     book, run, _ = trained(community_graph(), 2, tmp_path)

@@ -20,7 +20,7 @@ LONG = ("--steps", "1000000")
     ("workers", "to_whom", "number", "status"),
     [
         (2, "starter", signal.SIGINT, 130),
-        (2, "worker", signal.SIGTERM, 143),
+        pytest.param(2, "worker", signal.SIGTERM, 143, marks=pytest.mark.full),
         pytest.param(1, "starter", signal.SIGTERM, 143, marks=pytest.mark.full),
     ],
 )
