@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from graphs import community_graph
 from runs import predicted, trained
 from typer.testing import CliRunner
