@@ -182,7 +182,7 @@ def test_damaged_part_of_one_worker(isthmus, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc to find the workers")
-def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_path, workers_are_threads):
+def test_killed_worker_ends_the_run_and_resume_gives_the_same_bits(isthmus, tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
     run = started(book.folder, tmp_path / "broken", "--eval-every", "5", "--steps", "100000", "--restarts", "0")
     until(lambda: reached(tmp_path / "broken", 10))
