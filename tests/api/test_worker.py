@@ -282,14 +282,15 @@ def test_weights_that_drifted_apart_are_found(tmp_path, then):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_drift_is_found_within_a_hundred_steps(tmp_path, monkeypatch):
-    """One worker has another learning rate; nobody evaluates."""
+@pytest.mark.parametrize("more", [0.01, 1e-12])
+def test_a_drift_is_found_within_a_hundred_steps(tmp_path, monkeypatch, more):
+    """One worker has another learning rate, if only a little; nobody evaluates."""
     monkeypatch.setattr("isthmus.api.worker.OFTEN", 5)
     book = cut(community_graph(), 2, "random", tmp_path)
 
     def work(transport):
         with isthmus.Worker(book, transport=transport, dtype="float64") as worker:
-            model, optimizer = own(replace(CONFIG, lr=0.01 + 0.01 * transport.rank))
+            model, optimizer = own(replace(CONFIG, lr=0.01 + more * transport.rank))
             worker.prepare(model, optimizer)
 
             def one():

@@ -1,6 +1,8 @@
-"""Weights that differ between workers are found, and rounding is not taken for that."""
+"""Weights that differ between workers are found to the last bit; between unlike machines rounding is no difference."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -29,16 +31,33 @@ def looked_at(change, weights: float = 1.0) -> None:
     Hub(2).run(work)
 
 
-def test_equal_weights_and_other_rounding():
+def one_bit(model):
+    model.weight[3, 4] = torch.nextafter(model.weight[3, 4], torch.tensor(2.0))
+
+
+def test_equal_weights():
     looked_at(lambda model: None)
-    looked_at(lambda model: model.weight.mul_(1 + 1e-6))
     looked_at(lambda model: None, weights=0.0)
+    looked_at(lambda model: model.weight.neg_(), weights=0.0)  # −0 is 0
     looked_at(lambda model: None, weights=float("nan"))
+
+
+@pytest.mark.parametrize("unlike", ["threads", "cpu"])
+def test_machines_that_round_differently(monkeypatch, unlike):
+    told = itertools.count()
+    monkeypatch.setattr("isthmus.engine.drift.arithmetic", lambda device: f"{unlike} {next(told)}")
+    looked_at(one_bit)
+    looked_at(lambda model: model.weight.mul_(1 + 1e-6))
+    with pytest.raises(InputError, match=r"worker 1 .*\(weight by 0\.0001 of its largest\)"):
+        looked_at(lambda model: model.weight[0, 0].mul_(1 + 1e-4))
 
 
 @pytest.mark.parametrize(
     "change",
     [
+        one_bit,
+        lambda model: model.weight[0, 7].fill_(float("nan")),
+        lambda model: model.weight[:, 1].mul_(1 + 1e-6),
         lambda model: model.weight.add_(0.01 * torch.randn(10, 20, generator=torch.Generator().manual_seed(0))),
         lambda model: model.weight[0].mul_(-1),  # as long as before
         lambda model: model.bias.zero_(),
@@ -46,7 +65,9 @@ def test_equal_weights_and_other_rounding():
     ],
 )
 def test_other_weights(change):
-    with pytest.raises(InputError, match=r"the weights of worker 1 differ from those of worker 0 \(by .*%\): mend it"):
+    with pytest.raises(
+        InputError, match=r"worker 1 differ from .* worker 0 \(.* by .* of its largest\): mend it"
+    ):
         looked_at(change)
 
 
