@@ -54,19 +54,23 @@ class NodeEmbedding:
 
 
 class Embeddings(dict[str, NodeEmbedding]):
-    """The learnt rows of a worker, by name."""
+    """The learnt rows of a worker, by name; ``own``: the book ids of its nodes, from the first to before the last."""
+
+    def __init__(self, own: tuple[int, int]):
+        super().__init__()
+        self.own = own
 
     def step(self) -> None:
         for embedding in self.values():
             embedding.step()
 
-    def save(self, run: Path, step: int, own: tuple[int, int]) -> None:
-        """Write this worker's shards (of the book ids ``own``) before the checkpoint of a step is published."""
-        save_rows(run, step, own, {name: one.table.state_dict() for name, one in self.items()})
+    def save(self, run: Path, step: int) -> None:
+        """Write this worker's shards before the checkpoint of a step is published."""
+        save_rows(run, step, self.own, {name: one.table.state_dict() for name, one in self.items()})
 
-    def restore(self, run: Path, step: int, own: tuple[int, int]) -> None:
+    def restore(self, run: Path, step: int) -> None:
         """Take the rows of a checkpoint, of any number of workers."""
-        saved = read_rows(run, step, own) if self else {}
+        saved = read_rows(run, step, self.own)
         for name, one in self.items():
             with fitting(run):
                 one.table.load_state_dict(saved[name], step)

@@ -21,6 +21,7 @@ from isthmus.comm import Transport, Where
 from isthmus.console import note
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_agreement, check_shapes
+from isthmus.engine.checkpoints import Checkpoints, meet
 from isthmus.engine.config import DTYPES
 from isthmus.engine.drift import OFTEN, check_alike
 from isthmus.engine.learnt import own_range
@@ -120,7 +121,7 @@ class Worker:
         self.extra: dict[str, Any] = {}
         self._trained: tuple[nn.Module, torch.optim.Optimizer] | None = None
         self._store: Store | None = None
-        self._embeddings = Embeddings()
+        self._embeddings = Embeddings(own_range(self.book, self.transport))
         self.graph.runtime.begin(0)
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -220,41 +221,23 @@ class Worker:
         tensors. `isthmus predict` takes the folder, with ``--model package.module:Net`` for a model that is made by
         ``Net(features, classes)``; the weights are in ``checkpoints/step-N/best.safetensors``.
         """
-        (model, optimizer), run = self._prepared, Path(folder)
+        model, _ = self._prepared
         self._check_alike(model)
-        if self._embeddings:
-            self._embeddings.save(run, self.steps, own_range(self.book, self.transport))
-        if not self.graph.runtime.stateless:
-            checkpoint.save_worker(run, self.steps, self.rank, self.graph.runtime.state())
-        self._meet()
+        self._checkpoints(folder).save(Progress(self.steps, best_step=self.steps), model.state_dict(), extra)
         if self.rank == 0:
-            if extra is not None:
-                checkpoint.save_extra(run, self.steps, extra)
-            progress, best = Progress(self.steps, best_step=self.steps), model.state_dict()
-            if self.graph.runtime.loss_scale is not None:
-                progress.scaling = self.graph.runtime.loss_scale.state()
-            checkpoint.save(run, progress, model, optimizer, best, self._identity, self.size)
             config = replace(self.config, model=self.config.model.made_by(type(model)))
-            Record(run).begin(described(model, config, self.book, self.transport), self.steps)
-        self._meet()
+            Record(Path(folder)).begin(described(model, config, self.book, self.transport), self.steps)
+        meet(self.transport, self.steps)
 
     def restore(self, folder: str | os.PathLike[str]) -> int:
         """Resume from the newest checkpoint in the folder; return its step, 0 for none. `extra` has the rest."""
-        (model, optimizer), run = self._prepared, Path(folder)
+        saved, run = self._checkpoints(folder), Path(folder)
         found = checkpoint.newest(run, self.print) if self.rank == 0 and checkpoint.steps(run) else -1
         step = int(over_workers([float(found)], self.transport)[0])
         if step < 0:
             return 0
-        progress, _, before = checkpoint.restore(run, step, model, optimizer, self._identity)
-        if not self.graph.runtime.stateless and before == self.size:
-            with checkpoint.fitting(run):
-                self.graph.runtime.restore(checkpoint.restore_worker(run, step, self.rank))
-        if self.graph.runtime.loss_scale is not None:
-            with checkpoint.fitting(run):
-                self.graph.runtime.loss_scale.restore(progress.scaling)
-        self._embeddings.restore(run, step, own_range(self.book, self.transport))
-        self.extra = checkpoint.read_extra(run, step)
-        self.steps = progress.step
+        progress, _, _ = saved.restore(step)
+        self.extra, self.steps = checkpoint.read_extra(run, step), progress.step
         self.graph.runtime.begin(self.steps)
         return self.steps
 
@@ -281,7 +264,7 @@ class Worker:
         own = store.server.original[slice(*own_range(self.book, self.transport))]
         table = Embedding(EmbeddingConfig(width, **how), own, self.config.seed, dtype, self.size)
         self._embeddings[name] = NodeEmbedding(name, store, table, self.device)
-        self._meet()  # no worker asks for rows that are not there yet
+        meet(self.transport, self.steps)  # no worker asks for rows that are not there yet
         return self._embeddings[name]
 
     def print(self, *values: object) -> None:
@@ -305,7 +288,7 @@ class Worker:
             if kind is None:
                 if self._trained is not None:
                     self._check_alike(self._trained[0])
-                self._meet()  # no worker exits while another still needs its rows
+                meet(self.transport, self.steps)  # no worker exits while another still needs its rows
                 self.graph.runtime.drain()
         finally:
             self.graph.runtime.close()
@@ -328,6 +311,10 @@ class Worker:
         names = ("recipe", "options", "split", "features", "inductive", "seed", "dtype", "rows_dtype")
         return {"parts": self.book.fingerprint, **{name: getattr(self.config, name) for name in names}}
 
+    def _checkpoints(self, folder: str | os.PathLike[str]) -> Checkpoints:
+        about = self.graph.runtime, *self._prepared, self._identity
+        return Checkpoints(Path(folder), *about, self._embeddings if self._embeddings else None)
+
     def _check_alike(self, model: nn.Module) -> None:
         check_alike(model, self.transport, ALIKE)
 
@@ -339,7 +326,3 @@ class Worker:
         finally:
             model.train(training)
             self.graph.runtime.begin(self.steps)
-
-    def _meet(self) -> None:
-        """Wait until all workers are here."""
-        self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.steps))

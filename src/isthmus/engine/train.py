@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from isthmus.comm import Ledger, Transport, Where
 from isthmus.engine import checkpoint
 from isthmus.engine.agreement import check_weights
+from isthmus.engine.checkpoints import Checkpoints, meet
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.hooks import Hooks
 from isthmus.engine.learning import Learner
@@ -118,6 +119,10 @@ class _TrainingRun:
         self.best: dict[str, Tensor] = _copy(self.model)
         self.rows = RunRows.of(self.views.train.learnt, own_range(self.book, self.transport))
         self.clock, self.done, self.total = Stopwatch(), 0, Ledger()
+        self.saved: Checkpoints | None = None
+        if self.out is not None:
+            about = self.runtime, self.model, self.optimizer, self.identity, self.rows
+            self.saved = Checkpoints(self.out, *about)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -148,7 +153,7 @@ class _TrainingRun:
 
     def restore(self) -> None:
         """Resume from the newest intact checkpoint; worker 0 chooses it, so that all use the same."""
-        if self.out is None:
+        if self.out is None or self.saved is None:
             raise InputError("--resume needs the run's folder: give --out RUN")
         first, size = self.transport.rank == 0, self.transport.size
         found = torch.zeros(2, dtype=torch.int64)
@@ -156,7 +161,7 @@ class _TrainingRun:
             newest = checkpoint.newest(self.out, self.note)
             found = torch.tensor([newest, int(steps_told(self.out) == newest)])
         step, told = self.transport.all_reduce(found, Where("checkpoint", "reduce", 0)).tolist()
-        self.progress, self.best, before = checkpoint.restore(self.out, step, self.model, self.optimizer, self.identity)
+        self.progress, self.best, before = self.saved.restore(step)
         if self.progress.step > self.config.steps or (told and self.progress.step == self.config.steps):
             raise InputError(
                 f"{self.out} has already done {self.progress.step} steps: give more --steps to go on with it"
@@ -166,15 +171,6 @@ class _TrainingRun:
                 f"{self.out} ended at step {self.progress.step}, {self.progress.waited} evaluations after its best: "
                 "give more --patience to go on with it"
             )
-        if self.runtime.loss_scale is not None:
-            with checkpoint.fitting(self.out):
-                self.runtime.loss_scale.restore(self.progress.scaling)
-        if self.rows:
-            self.rows.restore(self.out, self.progress.step)
-        stateful = not self.runtime.stateless
-        if before == size and stateful:
-            with checkpoint.fitting(self.out):
-                self.runtime.restore(checkpoint.restore_worker(self.out, self.progress.step, self.transport.rank))
         threads, before_threads = torch.get_num_threads(), threads_of(self.out) if first else None
         if before == size and before_threads not in (None, threads):
             self.note(
@@ -182,7 +178,8 @@ class _TrainingRun:
                 "another order, so its last digits may differ from those of a run that was never interrupted"
             )
         if before != size and first:
-            held = f", and what the channels of {self.config.recipe} held is fetched anew" if stateful else ""
+            held = f", and what the channels of {self.config.recipe} held is fetched anew"
+            held = "" if self.runtime.stateless else held
             self.note(
                 f"{self.out} had {before} worker(s) and goes on with {size}: sums are taken in another order{held}, "
                 "so its last digits will differ from those of a run that was never interrupted"
@@ -228,7 +225,7 @@ class _TrainingRun:
             if self.stop.agreed and not over:
                 self.plane.close(wait=True)
                 self.runtime.drain()
-                self.meet()  # no worker exits before worker 0 has written
+                meet(self.transport, progress.step)  # no worker exits before worker 0 has written
                 raise Stopped(self.last_words if self.transport.rank == 0 else "", self.stop.status)
 
     @property
@@ -265,24 +262,12 @@ class _TrainingRun:
         return self.views.train.graph.runtime
 
     def save(self) -> None:
-        stateful = not self.runtime.stateless
-        if self.out is not None and (stateful or self.rows):
-            if self.rows:
-                self.plane.settle()
-                self.meet()  # updates of others have arrived
-                self.rows.save(self.out, self.progress.step)
-            if stateful:
-                checkpoint.save_worker(self.out, self.progress.step, self.transport.rank, self.runtime.state())
-            self.meet()
-        run, size = self.record.folder, self.transport.size
-        if self.runtime.loss_scale is not None:
-            self.progress.scaling = self.runtime.loss_scale.state()
-        if run is not None:
-            checkpoint.save(run, self.progress, self.model, self.optimizer, self.best, self.identity, size)
-
-    def meet(self) -> None:
-        """Wait until all workers are here."""
-        self.transport.all_reduce(torch.zeros(1), Where("checkpoint", "reduce", self.progress.step))
+        if self.saved is None:
+            return
+        if self.rows:
+            self.plane.settle()
+            meet(self.transport, self.progress.step)  # updates of others have arrived
+        self.saved.save(self.progress, self.best)
 
     def end(self) -> Result:
         self.runtime.drain()
