@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from exactly import config, plainly, run
-from graphs import community_graph, cut, npz, whole_edges
+from graphs import community_graph, cut, npz, weighted_graph, whole_edges
 from norm_cases import NORMS
 from products import each_value, pairwise
 from torch import nn
@@ -57,6 +57,71 @@ class Carrying(nn.Module):
 
     def forward(self, x, edge_index, edge_attr):
         return self.last(self.first(x, edge_index, edge_attr).relu(), edge_index, edge_attr)
+
+
+class Dropped(nn.Module):
+    """PyG's convolutions with the graph's weights, or with attributes, and dropout between them."""
+
+    def __init__(self, first, last, dropout):
+        super().__init__()
+        self.first, self.last, self.dropout = first, last, dropout
+
+    def forward(self, x, edge_index, edge_attr):
+        x = functional.dropout(self.first(x, edge_index, edge_attr).relu(), self.dropout, self.training)
+        return self.last(x, edge_index, edge_attr)
+
+
+class Weighted(Dropped):
+    def forward(self, x, edge_index, edge_weight):
+        return super().forward(x, edge_index, edge_weight)
+
+
+OF_EDGES = {
+    "gcn": (1, None),
+    "sage": (1, None),
+    "gat": (1, None),
+    "GCNConv": (1, lambda p: Weighted(pyg.GCNConv(10, 6), pyg.GraphConv(6, 4), p)),
+    "GATConv": (2, lambda p: Dropped(pyg.GATConv(10, 6, edge_dim=2), pyg.TransformerConv(6, 4, edge_dim=2), p)),
+}
+
+
+@pytest.mark.parametrize(
+    *each_value(name=list(OF_EDGES), workers=[4, 2, 3], where=["cover", "edge"], dropout=[0.5, 0.0])
+)
+def test_weights_and_edge_features(tmp_path, name, workers, where, dropout):
+    torch.manual_seed(0)
+    columns, make = OF_EDGES[name]
+    graph, model = weighted_graph(directed=workers == 3, columns=columns), None if make is None else make(dropout)
+    asked = config("gcn" if make else name, dropout, cut=where if name != "gat" else "edge")
+    if make is None or dropout:
+        want = run(cut(graph, 1, "random", tmp_path), asked, model=model if model is None else model.double())[:2]
+    else:
+        carried = {"edge_weight" if columns == 1 else "edge_attr": torch.from_numpy(graph.edge_attr)}
+        want = plainly(model.double(), graph, **carried)
+    assert_same(run(cut(graph, workers, "random", tmp_path), asked, model=model), want)
+
+
+LOSSES = {
+    "weights": "cross-entropy,weights=0.2/1/3/0.5,smoothing=0.2",
+    "balanced": "cross-entropy,weights=balanced",
+    "focal": "focal",
+    "own": "own_losses:weighed",
+    "bce": "bce,weights=1/2/3/4",
+    "mse": "mse",
+    "mae": "mae",
+    "huber": "huber,delta=0.5",
+}
+
+
+@pytest.mark.parametrize(*each_value(name=list(LOSSES), workers=[2, 4, 3], where=["edge", "cover"], dropout=[0.0, 0.5]))
+def test_losses(tmp_path, name, workers, where, dropout):
+    """One worker is the one process; without dropout test_learning compares losses on skewed parts with torch."""
+    graph = replace(community_graph(multilabel=name == "bce"), edge_attr=None)
+    if name in ("mse", "mae", "huber"):
+        graph = replace(graph, y=graph.x[:, :2] @ np.ones((2, 2)), num_classes=2)
+    asked = config("sage", dropout, loss=LOSSES[name], cut=where)
+    want = run(cut(graph, 1, "blocks", tmp_path), asked)[:2]
+    assert_same(run(cut(graph, workers, "blocks", tmp_path), asked), want)
 
 
 MODELS = {

@@ -65,9 +65,7 @@ def test_machines_that_round_differently(monkeypatch, unlike):
     ],
 )
 def test_other_weights(change):
-    with pytest.raises(
-        InputError, match=r"worker 1 differ from .* worker 0 \(.* by .* of its largest\): mend it"
-    ):
+    with pytest.raises(InputError, match=r"worker 1 differ from .* worker 0 \(.* by .* of its largest\): mend it"):
         looked_at(change)
 
 
