@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from products import pairwise
 
 from isthmus.comm import Hub
 from isthmus.engine import train
+from isthmus.engine.prepare import prepare
 from isthmus.errors import InputError
+from isthmus.features.part_files import PartFiles
 from isthmus.partition import Book
 from isthmus.recipes import find
 
@@ -82,3 +85,28 @@ def test_parts_that_a_copy_leaves_out_are_asked_for(tmp_path):
     assert_same(whole, trained(book, steps(structure="owner"), folder_of=folder_of))
     with pytest.raises(InputError, match="--batch apart"):
         trained(book, steps(batch="together", rows="here"))
+
+
+def file_of(tensor):
+    """The file that is mapped at the place of a tensor's memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, *_, name = line.split()
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= tensor.data_ptr() < last:
+            return name
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell what memory is mapped")
+def test_rows_stay_in_their_files(tmp_path):
+    """Neither a worker's own rows nor those of others are ever copied as a whole."""
+    book = cut(community_graph(2000), 2, "random", tmp_path)
+
+    def work(transport):
+        views = prepare(book, steps(), find("distdgl").policy({}), transport)[0]
+        other = 1 - transport.rank
+        files = PartFiles.of(book, [other], torch.float64, views.train.data.scaling)
+        return [file_of(views.train.data.x), file_of(files.table.pieces[other])]
+
+    names = [str(book.folder / f"part-{k}" / "x.npy") for k in (0, 1)]
+    assert Hub(2).run(work) == [names, names[::-1]]

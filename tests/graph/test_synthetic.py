@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from isthmus.errors import InputError
+from isthmus.files import scratch
 from isthmus.graph import Graph, blocks, load
 from isthmus.graph.presets import PRESETS
 from isthmus.graph.synthetic import parse
@@ -171,3 +172,14 @@ def test_options_and_progress():
     assert abs(float(graph.x.astype(np.float32).mean())) < 0.01
     assert {what for what, _, _ in seen} == {"drawing edges", "sorting edges", "drawing features"}
     assert seen[-1][1] == seen[-1][2]
+
+
+def test_large_features_are_drawn_into_a_file(monkeypatch):
+    in_memory = load("synthetic:flickr@0.01").x
+    monkeypatch.setattr(scratch, "LARGE", 1)
+    on_disk = load("synthetic:flickr@0.01").x
+    assert isinstance(on_disk, np.memmap)
+    assert not isinstance(in_memory, np.memmap)
+    np.testing.assert_array_equal(on_disk, in_memory)
+    monkeypatch.setattr(scratch.tempfile, "tempdir", "/proc/no/such/folder")  # nowhere to write: in memory then
+    assert not isinstance(load("synthetic:flickr@0.01").x, np.memmap)

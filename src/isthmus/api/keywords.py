@@ -25,6 +25,8 @@ class TrainOptions(TypedDict, total=False):
     """Seed nodes of a step, over all workers; default 1000."""
     fanout: str | Sequence[int] | None
     """Neighbours drawn per hop, seed nodes first, -1: all; default 15,10,5."""
+    eval_fanout: str | Sequence[int] | None
+    """Evaluate from neighbours drawn by these; default: exactly, from all."""
     batch: str | None
     """apart, together or auto (default)."""
     structure: str | None

@@ -30,6 +30,8 @@ from isthmus.files.atomic import publish, writing
 _AGAIN = "copy the run folder again, or start another run in another folder"
 _SHARED = "if workers run on several machines, --out must be a folder that they share"
 NEEDED = {"model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"}
+MAY_CHANGE = ("steps", "epochs", "patience", "cut", "hosts", "features_on", "compile", "structure", "rows")
+"""Options of a run that may be other ones when it is resumed: how long it is, and where edges and rows lie."""
 KEEP = 2  # newest checkpoints that are kept, besides step 0
 _SUMS = "checksums.json"
 _AVERAGES = "averages"
@@ -165,7 +167,8 @@ def restore(
 ) -> tuple[Progress, dict[str, Tensor], int]:
     """Load a checkpoint into model and optimizer; return its progress, best weights and number of workers."""
     state, weights, tensors, best = _read(run, step, "model", "optimizer", "best")
-    if changed := changes(state.identity, identity):
+    before = {name: value for name, value in state.identity.items() if name not in MAY_CHANGE}
+    if changed := changes(before, identity):
         cut_anew = any(change.startswith("parts was") for change in changed)
         hint = " (a graph is cut anew for each number of workers: cut it once, and give its parts)" if cut_anew else ""
         raise InputError(

@@ -149,6 +149,15 @@ class TrainConfig:
         _BATCHES,
         accepts="str | Sequence[int] | None",
     )
+    eval_fanout: str | None = option(
+        None,
+        "Evaluate from neighbours drawn by these; default: exactly, from all.",
+        "Mini-batches",
+        "train compare",
+        accepts="str | Sequence[int] | None",
+    )
+    """For graphs whose hidden rows do not fit. Drawn with the run's seed, the same at every evaluation and for any
+    number of workers."""
     batch: str | None = option(None, "{choices} (default).", "Mini-batches", _BATCHES, choices=(*WAYS, AUTO))
     """apart: each worker expands its own seed nodes. together: every node of the joint batch is computed once, by its
     owner. auto: together where a norm over all nodes would count nodes several times, else apart."""
@@ -165,10 +174,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if isinstance(self.fanout, list | tuple):
-            object.__setattr__(self, "fanout", ",".join(map(str, self.fanout)))
-        if self.fanout is not None:
-            read_fanouts(self.fanout)
+        for name in ("fanout", "eval_fanout"):
+            value = getattr(self, name)
+            if isinstance(value, list | tuple):
+                object.__setattr__(self, name, ",".join(map(str, value)))
+            if value is not None:
+                read_fanouts(getattr(self, name))
         check_learning(self.optimizer, self.scheduler)
         losses.check_loss(self.loss)
         if self.metric is not None:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from isthmus.device import on_host, to_device
+from isthmus.device import HOST, on_host, to_device
 from isthmus.engine.config import BATCH_SIZE, TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
-from isthmus.engine.step import sum_gradients, train_step
+from isthmus.engine.sampled import sampled_scores
+from isthmus.engine.step import evaluate, sum_gradients, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import Policy
@@ -23,25 +24,32 @@ from isthmus.minibatch import (
     Batch,
     BatchConfig,
     BatchPolicy,
+    Neighbourhoods,
     NodeData,
     Pipeline,
     Prefetcher,
     batch_maker,
     learnt_rows,
+    other_fanouts,
+    read_fanouts,
     sampling_dag,
 )
 from isthmus.nn import Model, norms_of
 from isthmus.partition import Book
+from isthmus.tasks.metrics import Own
 
 
 class Plane(Protocol):
     """The step of a run: over the whole graph, or on a mini-batch.
 
-    Evaluation is the same in both planes: exact, layer by layer on the parts.
+    Evaluation is exact, layer by layer on the parts, in both planes; mini-batches may draw neighbours for it, too.
     """
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         """Update the weights once; return the loss, which is the same on every worker."""
+
+    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
+        """Return the score of every split over all workers' nodes."""
 
     @property
     def told(self) -> dict[str, Any]:
@@ -64,11 +72,13 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
     if config.accumulate > 1:
         raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
-    if isinstance(model, Model) and len(model.convs) != len(config.fanouts):
-        hops = len(config.fanouts)
-        raise InputError(
-            f"--fanout draws for {hops} hop(s), but the model has {len(model.convs)} layer(s): give one each"
-        )
+    wanted = {"fanout": config.fanouts, "eval-fanout": read_fanouts(config.eval_fanout) if config.eval_fanout else ()}
+    for name, fanouts in wanted.items():
+        if fanouts and isinstance(model, Model) and len(model.convs) != len(fanouts):
+            layers = len(model.convs)
+            raise InputError(
+                f"--{name} draws for {len(fanouts)} hop(s), but the model has {layers} layer(s): give one each"
+            )
     if views.train.learnt is not None and views.train.graph.runtime.loss_scale is not None:
         raise InputError("learnt rows take no fp16, whose gradients are scaled: give precision=bf16 or fp32")
     normalises = any(True for _ in norms_of(model))
@@ -98,6 +108,9 @@ class FullGraph:
 
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         return train_step(model, optimizer, self.view, self.labelled, step, probe, stop)
+
+    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
+        return evaluate(model, views, metric, step, self.view.graph.runtime.transport)
 
     @property
     def told(self) -> dict[str, Any]:
@@ -133,6 +146,9 @@ class MiniBatches:
             return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
 
         self.view = view
+        self.drawn: Neighbourhoods | None = None
+        if config.eval_fanout is not None:
+            self.drawn = other_fanouts(maker, read_fanouts(config.eval_fanout), config.seed, view.x.to(HOST))
         self.learnt = None if view.learnt is None else learnt_rows(view.learnt, book, transport)
         self.prefetcher: Prefetcher | Pipeline
         if policy.dag is None:
@@ -162,6 +178,12 @@ class MiniBatches:
             self.learnt.push(on_host(torch.zeros_like(x) if x.grad is None else x.grad), step)
         run.begin(step, training=False)  # the graph is the whole one again, and the batch is let go
         return total
+
+    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
+        if self.drawn is None:
+            return evaluate(model, views, metric, step, self.view.graph.runtime.transport)
+        self.drawn.rows.own = self.view.x.to(HOST)  # learnt rows are other ones now
+        return sampled_scores(model, self.view, self.drawn, metric, step)
 
     def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
         wanted = [len(batch.y), self.view.classes]

@@ -42,7 +42,7 @@ from isthmus.engine.predictions import (
 )
 from isthmus.engine.prepare import Views
 from isthmus.engine.record import check_writable, memory_peak_bytes, over_workers
-from isthmus.engine.sampled import sampled_logits
+from isthmus.engine.sampled import neighbourhoods, sampled_logits
 from isthmus.engine.saved_run import SavedRun
 from isthmus.errors import InputError
 from isthmus.files.atomic import check_free, files_at_once
@@ -187,7 +187,8 @@ def predict(
     if asked.fanout is None:
         turns = (step.predict(net, view, at) for at in [trained.best_step])  # all nodes at once
     else:
-        turns = sampled_logits(net, view, book, read_fanouts(asked.fanout), config.seed)
+        drawn = neighbourhoods(net, view, book, read_fanouts(asked.fanout), config.seed)
+        turns = sampled_logits(net, view, drawn, torch.arange(len(view.data.y)))
     logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(turns, last))
     chosen = columns(
         what, Task(Task.of(book).kind, trained.classes or book.classes), embeddings.shape[1], one_score=asked.table

@@ -1,4 +1,4 @@
-"""Predict from drawn neighbours: a node's result is computed from a few of its neighbours instead of all."""
+"""Predict and evaluate from drawn neighbours: a node's result is computed from some of its neighbours, not all."""
 
 from __future__ import annotations
 
@@ -7,40 +7,59 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from isthmus.device import to_device
+from isthmus.comm import Where
+from isthmus.device import on_host, to_device
 from isthmus.engine.prepare import View
 from isthmus.engine.record import over_workers
 from isthmus.errors import InputError
-from isthmus.minibatch import BatchConfig, BatchPolicy, batch_maker
+from isthmus.minibatch import BatchConfig, BatchPolicy, Neighbourhoods, batch_maker
 from isthmus.partition import Book
+from isthmus.tasks.metrics import Own, score
 
 SIZE = 1000  # nodes of a worker that are predicted at once
 
 
+def neighbourhoods(model: nn.Module, view: View, book: Book, fanouts: tuple[int, ...], seed: int) -> Neighbourhoods:
+    """Return the drawn neighbourhoods of all nodes of a view for a model; every worker calls it at the same time."""
+    data = view.batch_data(model, view.x, torch.empty(0, dtype=torch.int64))
+    transport = view.graph.runtime.transport
+    maker = batch_maker(book, BatchConfig(SIZE, fanouts), BatchPolicy(), transport, data, seed)
+    return Neighbourhoods(maker.expander, maker.rows)
+
+
 @torch.no_grad()
-def sampled_logits(model: nn.Module, view: View, book: Book, fanouts: tuple[int, ...], seed: int) -> Iterator[Tensor]:
-    """Yield the logits of this worker's nodes, ``SIZE`` of them at a time and in their order, [≤ SIZE, C].
+def sampled_logits(model: nn.Module, view: View, drawn: Neighbourhoods, nodes: Tensor) -> Iterator[Tensor]:
+    """Yield the logits of some of this worker's nodes (int64), ``SIZE`` of them at a time and in order, [≤ SIZE, C].
 
     What a node draws is a function of (seed, hop, node), so the result does not depend on the number of workers. All
-    workers take as many turns as the largest part needs, the others with no nodes at their end.
+    workers take as many turns as the one with most nodes needs, the others with no nodes at their end.
     """
-    run, data, size = view.graph.runtime, view.data, SIZE
-    of_view = view.batch_data(model, view.x, torch.empty(0, dtype=torch.int64))
-    make = batch_maker(book, BatchConfig(size, fanouts), BatchPolicy(), run.transport, of_view, seed)
-    device = run.transport.device
-    count = len(data.y)
-    turns = int(over_workers([-(-count // size)], run.transport).max())
+    run = view.graph.runtime
+    device, turns = run.transport.device, int(over_workers([-(-len(nodes) // SIZE)], run.transport).max())
     model.eval()
     for turn in range(turns):
-        mine = torch.arange(min(turn * size, count), min((turn + 1) * size, count))
-        found = make.expander.expand(mine + make.rows.requests.first, 0)
-        x = to_device(make.rows.pull(found.nodes, turn), device)
-        run.begin(0, training=False, layers=[layer.to(device) for layer in found.layers])
-        logits = model(view.graph, x)
+        mine = nodes[turn * SIZE : (turn + 1) * SIZE]
+        layers, x = drawn.of(mine, turn)
+        run.begin(0, training=False, layers=[layer.to(device) for layer in layers])
+        logits = model(view.graph, to_device(x, device))
         if len(logits) != len(mine):
             raise InputError(
-                f"the model aggregates fewer than {len(fanouts)} times, as often as --fanout has numbers: give one "
+                f"the model aggregates fewer than {len(layers)} times, as often as --fanout has numbers: give one "
                 "number for each convolution"
             )
         yield logits
         run.begin(0, training=False)
+
+
+def sampled_scores(
+    model: nn.Module, view: View, drawn: Neighbourhoods, metric: str | Own, step: int
+) -> dict[str, float]:
+    """Return the score of every split, each node's result computed from its drawn neighbours."""
+    scored = torch.stack([view.data.masks[split] for split in view.scores]).any(0)
+    logits = torch.cat(list(sampled_logits(model, view, drawn, on_host(scored).nonzero().flatten())))
+    scores, transport = {}, view.graph.runtime.transport
+    for split in view.scores:
+        mask = view.data.masks[split]
+        where = Where(f"score of {split}", "reduce", step, "weights")
+        scores[split] = score(metric, logits[mask[scored]], view.data.y[mask], transport, where)
+    return scores

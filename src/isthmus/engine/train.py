@@ -36,7 +36,6 @@ from isthmus.engine.record import (
 )
 from isthmus.engine.run_files import steps_told, threads_of
 from isthmus.engine.saved_run import SavedRun, described
-from isthmus.engine.step import evaluate
 from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
@@ -46,7 +45,7 @@ from isthmus.tasks.metrics import check_metric, default_metric, is_better
 from isthmus.tasks.task import Task
 
 # Options that the first runs did not have.
-ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights", "init")
+ADDED = ("scheduler", "clip", "accumulate", "ema", "loss", "edge_weights", "init", "eval_fanout")
 
 
 @dataclass
@@ -126,9 +125,8 @@ class _TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The options that must not change when a run is resumed; steps may, to extend a run, and cut and hosts."""
-        may_change = ("steps", "epochs", "patience", "cut", "hosts", "features_on", "compile")
-        asked = {name: value for name, value in self.config.as_dict().items() if name not in may_change}
+        """The options that must not change when a run is resumed."""
+        asked = {name: value for name, value in self.config.as_dict().items() if name not in checkpoint.MAY_CHANGE}
         for name in ADDED:  # runs of earlier versions go on
             if asked[name] == getattr(TrainConfig, name):
                 del asked[name]
@@ -243,7 +241,7 @@ class _TrainingRun:
         passes = self.progress.step * self.config.accumulate
         with self.optimizer.averaged():
             with self.clock.evaluation():
-                scores = evaluate(self.model, self.views, self.metric, passes, self.transport)
+                scores = self.plane.evaluate(self.model, self.views, self.metric, passes)
             best = self.progress.best
             unjudged = scores["val"] != scores["val"]  # no validation node: keep the latest weights
             better = not best or unjudged or is_better(self.metric, scores["val"], best["val"])

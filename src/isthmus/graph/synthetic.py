@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from isthmus.errors import InputError
+from isthmus.files.scratch import scratch_array
 from isthmus.graph.blocks import Layout, Progress, Streams, draw_pairs
 from isthmus.graph.csr import to_csr, with_reverses
 from isthmus.graph.graph import Graph
@@ -131,7 +132,7 @@ def draw_rows(preset: Preset, y: np.ndarray, rng: Streams, note: Progress) -> np
     """Draw features [N, F]: the centre of the class, or the sum of the labels' centres, plus noise of variance 1."""
     centres = rng("centres").standard_normal((preset.classes, preset.features), np.float32)
     centres *= preset.signal / np.linalg.norm(centres, axis=1, keepdims=True)
-    x = np.empty((preset.nodes, preset.features), preset.dtype)
+    x = scratch_array((preset.nodes, preset.features), preset.dtype)
     for block, a in enumerate(range(0, preset.nodes, ROWS)):
         label = y[a : a + ROWS]
         rows = rng("rows", block).standard_normal((len(label), preset.features), np.float32)

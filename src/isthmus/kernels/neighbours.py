@@ -149,15 +149,16 @@ def number_nodes(met: Tensor, base: int, table: Tensor, nodes: Tensor, known: in
     return numbers, known
 
 
-def sort_rows(csr: Csr, names: Tensor | None, order: bool = False) -> tuple[Csr, Tensor | None]:
+def sort_rows(csr: Csr, names: Tensor | None, order: bool = False, in_place: bool = False) -> tuple[Csr, Tensor | None]:
     """Return the pattern with the columns of each row ascending by name (int64 [columns]; None: the column itself).
 
-    With ``order``, also return where each edge was, int64 [edges].
+    With ``order``, also return where each edge was, int64 [edges]. ``in_place``: the given pattern is changed.
     """
     lib = _core_for(csr.indices)
     if lib is None:
-        return twin.sort_rows(csr, names)
-    indices = csr.indices.clone()
+        found, moved = twin.sort_rows(csr, names)
+        return (Csr(csr.indptr, csr.indices.copy_(found.indices), csr.num_cols) if in_place else found), moved
+    indices = csr.indices if in_place else csr.indices.clone()
     places = torch.empty(csr.num_edges, dtype=torch.int64) if order else None
     about = (_int(csr.num_rows), _ptr(csr.indptr), _ptr(indices), _ptr(names), _ptr(places))
     lib.sort_rows(*about, torch.get_num_threads())

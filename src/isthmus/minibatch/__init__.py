@@ -1,9 +1,9 @@
 """Mini-batches: seed nodes, their drawn neighbours, the rows of both, made ahead of the step that trains on them."""
 
-from isthmus.minibatch.batch import Batch, BatchMaker
+from isthmus.minibatch.batch import Batch, BatchMaker, Neighbourhoods
 from isthmus.minibatch.dag import Operators, sampling_dag
 from isthmus.minibatch.learnt import LearntRows, learnt_rows
-from isthmus.minibatch.make import NodeData, batch_maker
+from isthmus.minibatch.make import NodeData, batch_maker, other_fanouts
 from isthmus.minibatch.pipeline import Pipeline
 from isthmus.minibatch.policy import ROWS, STRUCTURES, WAYS, BatchConfig, BatchPolicy, DagPolicy, read_fanouts
 from isthmus.minibatch.prefetch import Prefetcher
@@ -20,6 +20,7 @@ __all__ = [
     "BatchPolicy",
     "DagPolicy",
     "LearntRows",
+    "Neighbourhoods",
     "NodeData",
     "Operators",
     "Pipeline",
@@ -27,6 +28,7 @@ __all__ = [
     "batch_maker",
     "learnt_rows",
     "make_scheduler",
+    "other_fanouts",
     "read_fanouts",
     "sampling_dag",
 ]

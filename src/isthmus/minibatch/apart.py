@@ -47,6 +47,7 @@ class AtOwners:
     ):
         """``structure``: of this worker's part ``own``. ``weighted``: every edge counts by the weight it carries."""
         self.sampler, self.structure, self.requests = sampler, structure, requests
+        self.part, self.weighted = own, weighted
         about = [as_tensor(own.nodes), as_tensor(own.degree)]
         if weighted:
             about.append(structure.weighted_degree.view(torch.int64))  # its bits

@@ -62,6 +62,22 @@ class Expander(Protocol):
     def expand(self, seeds: Tensor, step: int) -> Expanded: ...
 
 
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """The drawn neighbourhoods of any nodes, with their rows. All workers read as many in the same order."""
+
+    expander: Expander
+    rows: Rows
+
+    def of(self, nodes: Tensor, turn: int) -> tuple[tuple[Layer, ...], Tensor]:
+        """Return layers and input rows [m, F] of some of this worker's nodes (int64, its rows).
+
+        What is drawn for a node depends on the seed alone; ``turn`` numbers the requests.
+        """
+        found = self.expander.expand(nodes + self.rows.requests.first, 0)
+        return found.layers, self.rows.pull(found.nodes, turn)
+
+
 @dataclass
 class BatchMaker:
     """Makes the batches of one worker. All workers make the same batches in the same order.

@@ -13,7 +13,7 @@ from isthmus.features.part_files import PartFiles
 from isthmus.features.scaling import Scaling
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.apart import AtOwners, Here
-from isthmus.minibatch.batch import BatchMaker, Expander
+from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods
 from isthmus.minibatch.cache import Cache, ListCache, most_worth
 from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
@@ -22,7 +22,7 @@ from isthmus.minibatch.seeds import SeedOrder, Shares
 from isthmus.minibatch.together import Together
 from isthmus.minibatch.vip import read_probability, wanted_probability
 from isthmus.partition import Book, own_part, shares
-from isthmus.sample import Structure
+from isthmus.sample import NeighbourSampler, Structure
 from isthmus.shard.load import as_tensor
 
 
@@ -130,3 +130,20 @@ def _worth(
     else:
         mine = seeds / requests.transport.size
     return read_probability(structure, mine, asked.fanouts)
+
+
+def other_fanouts(maker: BatchMaker, fanouts: tuple[int, ...], seed: int, x: Tensor | SparseMatrix) -> Neighbourhoods:
+    """Return neighbourhoods drawn uniformly by other fanouts, with rows as they are, from what a maker has read.
+
+    They have connections of their own, so that they may be used beside the maker. ``x``: this worker's rows. Every
+    worker calls it at the same time.
+    """
+    requests = Requests(maker.transport.sibling(), maker.rows.requests.ranges)
+    sampler, drawn = NeighbourSampler(fanouts, seed=seed), maker.expander
+    assert isinstance(drawn, Here | AtOwners | Together)
+    expander: Expander
+    if isinstance(drawn, Here):
+        expander = Here(sampler, drawn.structure, drawn.weighted)
+    else:
+        expander = AtOwners(sampler, drawn.structure, requests, drawn.part, drawn.weighted)
+    return Neighbourhoods(expander, Rows(x, requests, files=maker.rows.files, asks=maker.rows.asks))

@@ -65,6 +65,7 @@ class Together:
     ):
         """``structure``: of this worker's part ``own``. ``weighted``: every edge counts by the weight it carries."""
         self.sampler, self.structure, self.requests = sampler, structure, requests
+        self.part, self.weighted = own, weighted
         self.known = Known.of(own, requests.ranges)
         self.weights = self.known.weighed(structure.weighted_degree, requests) if weighted else None
         self.own = Numbering(structure.num_rows)

@@ -16,7 +16,14 @@ FULL_GRAPH, MINI_BATCH = "full-graph", "mini-batch"
 _DOES = {FULL_GRAPH: "on the full graph", MINI_BATCH: "by mini-batches"}
 _OF_PLANE: dict[str, dict[str, Any]] = {
     FULL_GRAPH: {"inductive": False, "probe_every": 0},
-    MINI_BATCH: {"batch_size": None, "fanout": None, "batch": None, "structure": None, "rows": None},
+    MINI_BATCH: {
+        "batch_size": None,
+        "fanout": None,
+        "eval_fanout": None,
+        "batch": None,
+        "structure": None,
+        "rows": None,
+    },
 }
 """Options of training that one plane alone understands, and what they are when they are not given."""
 

@@ -80,14 +80,16 @@ class Structure:
         outside = np.unique(np.concatenate([np.empty(0, np.int64), *beyond]))
         names = _names(pieces, halo, outside)
         _fits(len(names), str(book.folder))
-        rows = [_rows_of(part, book.ranges[part.index] - first, _local(ids, first, last, outside), data)
-                for part, ids in zip(pieces, halo, strict=True)]  # fmt: skip
-        counts = torch.cat([own.diff() for own, _, _ in rows])
+        ends = [as_tensor(part.inner_indptr) + as_tensor(part.halo_indptr) for part in pieces]
+        counts = torch.cat([own.diff() for own in ends])
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        pattern, order = kernels.sort_rows(
-            Csr(indptr, torch.cat([own for _, own, _ in rows]), len(names)), names, order=data
-        )
-        carried = torch.cat([own for _, _, own in rows if own is not None])[order] if data else None
+        columns, carries = torch.empty(int(indptr[-1]), dtype=torch.int32), list[Tensor | None]()
+        for part, ids in zip(pieces, halo, strict=True):  # one after another, into memory that stays: it is most of all
+            row = book.ranges[part.index] - first
+            own = columns[int(indptr[row]) : int(indptr[row + len(part.nodes)])]
+            carries.append(_write_rows(own, part, row, _local(ids, first, last, outside), data))
+        pattern, order = kernels.sort_rows(Csr(indptr, columns, len(names)), names, order=data, in_place=True)
+        carried = torch.cat([own for own in carries if own is not None])[order] if data else None
         starts = _edge_starts(names, indptr.diff()) if not len(outside) else None
         return Structure(pattern, names, first, torch.from_numpy(outside), carried, edge_starts=starts)
 
@@ -228,12 +230,10 @@ def _names(parts: list[Part], halo: list[np.ndarray], outside: np.ndarray) -> Te
     return torch.from_numpy(np.concatenate([*(part.nodes for part in parts), of_outside]))
 
 
-def _rows_of(part: Part, shift: int, halo: Tensor, data: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return indptr, columns and data of a part's rows: inner edges before halo edges, not yet in order."""
+def _write_rows(columns: Tensor, part: Part, shift: int, halo: Tensor, data: bool) -> Tensor | None:
+    """Write the columns of a part's rows, inner edges before halo edges, not yet in order; return their data."""
     inner = Csr(as_tensor(part.inner_indptr), as_tensor(part.inner_indices), len(part.nodes))
     outer = Csr(as_tensor(part.halo_indptr), as_tensor(part.halo_indices), len(part.halo_nodes))
-    indptr = inner.indptr + outer.indptr
-    columns = torch.empty(int(indptr[-1]), dtype=torch.int32)
     carried = None
     if data:
         like = as_tensor(_carried(part.inner_edge_attr, f"part {part.index}"))
@@ -248,7 +248,7 @@ def _rows_of(part: Part, shift: int, halo: Tensor, data: bool) -> tuple[Tensor, 
             columns[at] = side.indices[some] + shift if side is inner else halo[side.indices[some].long()]
             if own is not None and carried is not None:
                 carried[at] = own[some]
-    return indptr, columns, carried
+    return carried
 
 
 def _carried(attributes: np.ndarray | None, where: str) -> np.ndarray:
