@@ -6,8 +6,8 @@ import pytest
 import torch
 from oracle.channel import INNER, WIDTH, WORKERS, links_of
 
-from isthmus.comm import FORWARD, SCATTER, Buffers, Changed, Channel, ChannelId, Hub, Keep, Stages
-from isthmus.comm.channel.select import Select
+from isthmus.comm import FORWARD, SCATTER, Buffers, Changed, Channel, ChannelId, Hub, Keep, Links, Stages
+from isthmus.comm.channel.select import SURE, Select
 from isthmus.comm.channel.state import restore, state_of
 
 ACCURACIES = [0.30, 0.40, 0.50, 0.50, 0.49, 0.20, 0.90, 0.90, 0.10]
@@ -85,3 +85,31 @@ def test_a_choice_by_value_that_is_never_asked_for():
         class Forgetful(Select):
             def by_value(self, rows, held):
                 return [None] * len(rows)
+
+
+def test_drawn_changes_are_right_on_average():
+    """Rows move by half of the bound: a fifth of them leaves, and counts five times at that step, once in the store."""
+    rows, chance = 6000, 0.4
+    stages = Stages(Changed(0.01, chance=chance), merge=Keep())
+
+    def work(transport):
+        other, all_rows = 1 - transport.rank, torch.arange(rows, dtype=torch.int32)
+        links = Links([all_rows if q == other else all_rows[:0] for q in range(2)], [0, rows] if other else [rows, 0])
+        channel = Channel(transport, stages, links, ChannelId(0, FORWARD, SCATTER), 0, Buffers())
+        for step, value in enumerate((1.0, 1.005)):
+            channel.post(step, torch.full((rows, 1), value, dtype=torch.float64), links, "embeddings")
+            used = channel.take(step).clone()
+        return used, channel.reader.store
+
+    used, held = Hub(2).run(work)[0]
+    came = held == 1.005
+    assert abs(came.double().mean() - chance / 2) < 0.02
+    assert torch.equal(used[~came], torch.ones(rows - int(came.sum()), dtype=torch.float64))
+    torch.testing.assert_close(used[came] - 1, torch.full_like(used[came], 0.005 * 255 / 51))
+    assert abs(float(used.mean()) - 1.005) < 0.0005
+
+
+def test_rows_without_a_number_leave():
+    new, old = torch.tensor([[1.0], [float("nan")], [2.0], [0.0]]), torch.tensor([[1.0], [1.0], [0.0], [0.0]])
+    (levels,) = Changed(0.1, chance=0.5).levels([new], [old])
+    assert levels.tolist() == [0, SURE, 128, 0]

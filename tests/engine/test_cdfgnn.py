@@ -33,8 +33,8 @@ CASES = [
     (4, {"epsilon": 0.1, "bits": 32}, Options(0.1, bits=32)),
     (3, {"epsilon": 0.1, "resync": 7}, Options(0.1, resync=7)),
     (2, {"epsilon": 0.1, "error": PUBLISHED}, Options(0.1, follows=False)),
-    (3, {"epsilon": 0.1, "compare": PUBLISHED}, Options(0.1)),
-    (2, {"epsilon": 0.1, "compare": PUBLISHED, "rule": PUBLISHED, "error": PUBLISHED, "singletons": PUBLISHED},
+    (3, {"epsilon": 0.1, "select": PUBLISHED}, Options(0.1)),
+    (2, {"epsilon": 0.1, "select": PUBLISHED, "rule": PUBLISHED, "error": PUBLISHED, "singletons": PUBLISHED},
      Options(0.1, follows=False, singletons=True, as_printed=True)),
 ]  # fmt: skip
 
@@ -67,7 +67,7 @@ def trained(book, given, monkeypatch, asked=ASKED):
 def test_agrees_with_the_paper_step_by_step(tmp_path, monkeypatch, workers, given, options):
     graph = graph_of()
     book = vertex(graph, workers, tmp_path)
-    oracle = oracle_of(book, graph, options, in_turns=given.get("compare") != PUBLISHED)
+    oracle = oracle_of(book, graph, options, drawn=given.get("select") != PUBLISHED)
     want = oracle.train(graph.x, graph.y, graph.train_mask[:, 0], STEPS, LR)
     losses, path, sent = trained(book, {**given, "savings": PUBLISHED}, monkeypatch)
     np.testing.assert_allclose(losses, want, rtol=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from graphs import community_graph
 from oracle.cdfgnn import Cdfgnn
-from oracle.cdfgnn_in_turns import InTurns
+from oracle.cdfgnn_drawn import Drawn
 
 from isthmus.nn import ModelConfig
 from isthmus.partition import partition
@@ -25,7 +25,7 @@ def vertex(graph, parts, folder):
     return partition(graph, parts, "ebv", cut="vertex", out=folder / f"ebv-{parts}")
 
 
-def oracle_of(book, graph, options, in_turns=False):
+def oracle_of(book, graph, options, drawn=False):
     """The parts as dense matrices over all nodes."""
     count, parts = graph.num_nodes, [book.part(k) for k in range(book.num_parts)]
     adjacency = np.zeros((len(parts), count, count))
@@ -43,9 +43,9 @@ def oracle_of(book, graph, options, in_turns=False):
     model = SHAPE.build(graph.x.shape[1], graph.num_classes, SEED, torch.float64)
     weights = [(conv.weight.detach().numpy(), conv.bias.detach().numpy()) for conv in model.convs]
     about = adjacency * scale[:, None] * scale, replica, owner, weights, options
-    if not in_turns:
+    if not drawn:
         return Cdfgnn(*about)
     every = range(len(parts))
-    return InTurns(
+    return Drawn(
         *about, links={(i, j): parts[i].halo_nodes[owner[parts[i].halo_nodes] == j] for i in every for j in every}
     )

@@ -18,12 +18,6 @@ def unpack(packed: Tensor, count: int) -> Tensor:
     return ((packed[:, None] >> _places(packed)) & 1).flatten()[:count].bool()
 
 
-def split(message: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the first ``count`` bits of a message as bool [count], and the bytes that follow them."""
-    ends = (count + 7) // 8
-    return unpack(message[:ends], count), message[ends:]
-
-
 def room(count: int, device: torch.device) -> Tensor:
     """Return memory for the bits of that many rows."""
     return torch.empty((count + 7) // 8, dtype=torch.uint8, device=device)

@@ -23,7 +23,12 @@ class ChannelId(NamedTuple):
     @property
     def number(self) -> int:
         """A number that tells the four (pass, leg) of a site apart, for keyed draws."""
-        return int(self.pass_ == FORWARD) + 2 * int(_EDGE_CUT[self.pass_] != self.leg)
+        return int(self.pass_ == FORWARD) + 2 * self.way
+
+    @property
+    def way(self) -> int:
+        """A number that tells the forward legs of a site apart; a backward leg has that of the one it transposes."""
+        return int(_EDGE_CUT[self.pass_] != self.leg)
 
     @property
     def label(self) -> str:

@@ -74,7 +74,7 @@ class Replication:
         """Replace the rows that masters have made by older ones, where these have moved too little to be sent."""
         channel, masters = self.channel(pass_, GATHER), rows[: self.shard.masters]
         select = channel.stages.select
-        if select.compares and not select.turns:
+        if select.compares and not select.chance:
             at = slice(None) if select.singletons else self.shard.links.boundary_rows
             masters[at] = channel.own.take(masters[at], self.run.step)
 
@@ -85,7 +85,7 @@ class Replication:
         totals = channel.take(self.run.step)
         if totals is not None:
             rows[m:] = totals
-        if not channel.stages.select.turns:
+        if not channel.stages.select.chance:
             channel.held(rows, self.shard.links)  # all replicas use what the mirrors hold
 
     def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,6 @@ from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED
 
 # The paper transforms rows before it sums them, as the narrow side does.
-_TURNS = 3
 _PUBLISHED = Savings(aggregate_once=False, overlap=False, read_rows=False, cover=False)
 
 
@@ -20,12 +19,14 @@ def _policy(settings: Settings) -> Policy:
     else:
         merge = Keep() if bits == 32 else Add(follows=settings["error"] != AS_PUBLISHED)
         published = {name: settings[name] == AS_PUBLISHED for name in ("singletons", "rule")}
-        turns, resync = 0 if settings["compare"] == AS_PUBLISHED else _TURNS, settings["resync"]
-        if turns and published["singletons"]:
-            raise InputError("masters hold back no rows of their own: set compare=as-published as well")
-        changed = Changed(epsilon, settings["adapt"], resync, published["singletons"], published["rule"], turns)
+        chance, resync = 0.0 if settings["select"] == AS_PUBLISHED else settings["chance"], settings["resync"]
+        if settings["select"] != AS_PUBLISHED and chance <= 0:
+            raise InputError(f"chance must be above 0 and at most 1, not {chance}")
+        if chance and published["singletons"]:
+            raise InputError("masters hold back no rows of their own: set select=as-published as well")
+        changed = Changed(epsilon, settings["adapt"], resync, published["singletons"], published["rule"], chance)
         gather = Stages(changed, codec(bits), merge=merge)
-        scatter = Stages(changed if turns else Active(resync), codec(bits), merge=merge)
+        scatter = Stages(changed if chance else Active(resync), codec(bits), merge=merge)
     legs = {(pass_, leg): one for pass_ in (FORWARD, BACKWARD) for leg, one in ((GATHER, gather), (SCATTER, scatter))}
     saved = _PUBLISHED if settings["savings"] == AS_PUBLISHED else Savings()
     return Policy(saved, scatter, gather, legs=legs, replicas=True)
@@ -41,12 +42,13 @@ CDFGNN = Recipe(
         "adapt": Option(True, "epsilon follows the training accuracy, between 0.001 and 0.3"),
         "bits": Option(8, CODED["bits"].help, (32, 16, "bf16", "fp16", 8, 4, 2)),
         "resync": Option(0, "steps between sends of all rows, whether they have moved or not; 0: never"),
-        "compare": Option(
-            "in-turns",
-            "a third of the rows is compared at each step, and all move by their link's mean change; as-published: "
-            "all are compared, those that stay behind do not move, and masters hold back theirs, too",
-            ("in-turns", AS_PUBLISHED),
+        "select": Option(
+            "drawn",
+            "rows are drawn, the likelier the more they moved, and a change that was drawn counts for those that were "
+            "not; as-published: all that moved by epsilon are sent, and masters hold back theirs, too",
+            ("drawn", AS_PUBLISHED),
         ),
+        "chance": Option(0.4, "chance of a row that moved by epsilon or more to be drawn, above 0 and at most 1"),
         "rule": Option(
             "prose",
             "epsilon grows while accuracy does (the prose), or as-published: when it falls",

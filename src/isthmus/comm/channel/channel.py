@@ -27,6 +27,8 @@ from isthmus.comm.legs import BACKWARD, GATHER, ChannelId
 from isthmus.comm.links import Ends, Links
 from isthmus.comm.transport import Transport
 
+DRAWS = 0xD0  # sets draws of rows apart from others
+
 
 class Channel:
     """The path of the rows of one site, pass and leg: `post` sends this step's rows, `take` returns the others'."""
@@ -68,8 +70,9 @@ class Channel:
         if not self.stages.delay or (self.queue and self.queue[0].due <= step):
             self.reader.release()
         where = Where(self.id.site, self.id.label, step, kind)
-        blocks, mine = self.sender.choose(self.sender.lay_out(rows, links), step, first=step == self.first)
-        theirs, drifts = self._hear(mine, links, step, where)
+        keys = [self._draw_key(step, q) for q in range(self.transport.size)] if self.stages.select.chance else []
+        blocks, mine = self.sender.choose(self.sender.lay_out(rows, links), step, step == self.first, keys)
+        theirs, levels = self._hear(mine, links, step, where)
         blocks, writers, readers = self._agree(blocks, links, step, where)
         could = [len(block) for block in blocks]
         self.share = sum(n if picks is None else len(picks) for n, picks in zip(could, mine, strict=True)), sum(could)
@@ -83,7 +86,7 @@ class Channel:
         if self.coding is not None:
             filled = [codec.filled(count) for codec, count in zip(writers, could, strict=True)]
         message = self._expect((step, due), links, theirs, rows, readers)
-        message.drifts = drifts
+        message.levels = levels
         message.leaving = [rows, *leaving] if self.id.leg == GATHER else leaving  # rows lie in an `outbox`
         # Gradients are ready right before the workers sum those of the weights. Unless the next step needs them, they
         # are sent after that sum; rows are ready earlier and are sent at once, so that the link is never idle.
@@ -142,27 +145,31 @@ class Channel:
             self.transport.ledger.used(rows, float(ages.double().mean()) * rows, int(ages.max()))
 
     def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> tuple[Picks, list[Tensor]]:
-        """Return which rows come from each peer, and what its rows move by, if they do.
+        """Return which rows come from each peer and, where they were drawn, with what chance (`Select.levels`).
 
-        The clock says so, or the peer announces it: one bit per row, then one row.
+        The clock says so, or the peer announces it: in one bit per row or, where they were drawn, in one byte.
         """
         select, everyone = self.sender.select, range(self.transport.size)
         if not select.compares:
             return [None if step == self.first or select.by_clock(q, step) else links.nothing for q in everyone], []
         leaving, arriving = links.leaving(self.id.leg), links.arriving(self.id.leg)
-        said, heard = [], [bits.room(count, links.device) for count in arriving.counts]
+        said = []
         for count, picks in zip(leaving.counts, mine, strict=True):
             comes = torch.zeros(count, dtype=torch.bool, device=links.device)
             comes[slice(None) if picks is None else picks.long()] = True
-            said.append(bits.pack(comes))
-        drifts = self.sender.drifts
-        if drifts:
-            said = [torch.cat([flags, drift.view(torch.uint8)]) for flags, drift in zip(said, drifts, strict=True)]
-            heard = [torch.cat([flags, torch.empty_like(drifts[0]).view(torch.uint8)]) for flags in heard]
+            said.append(comes)
+        levels = self.sender.levels
+        drawn = bool(levels)
+        if drawn:
+            said = [level * comes for level, comes in zip(levels, said, strict=True)]
+            heard = [torch.empty(count, dtype=torch.uint8, device=links.device) for count in arriving.counts]
+        else:
+            said = [bits.pack(comes) for comes in said]
+            heard = [bits.room(count, links.device) for count in arriving.counts]
         self.transport.exchange(said, heard, where._replace(kind="ids")).wait()
-        came = [bits.split(part, n) for part, n in zip(heard, arriving.counts, strict=True)]
-        theirs: Picks = [bits.numbers(flags) for flags, _ in came]
-        return theirs, [rest.clone().view(drift.dtype) for (_, rest), drift in zip(came, drifts, strict=False)]
+        if drawn:
+            return [bits.numbers(part) for part in heard], [part[part > 0] for part in heard]
+        return [bits.numbers(bits.unpack(part, n)) for part, n in zip(heard, arriving.counts, strict=True)], []
 
     def _agree(self, blocks: list[Leaving], links: Links, step: int, where: Where) -> tuple[list[Leaving], Each, Each]:
         """Return the blocks, the codec of each, and that of what each peer sends; tell each other, if need be."""
@@ -206,6 +213,15 @@ class Channel:
             for tensor in message.leaving:
                 self.buffers.give(tensor)
             message.pending, message.leaving = None, []
+
+    def _draw_key(self, step: int, peer: int) -> int:
+        """Return the key by which rows for a peer are drawn, the same for rows and, the other way, their gradients.
+
+        So the gradient of a sum is sent together with the sum itself.
+        """
+        rank = self.transport.rank
+        reader, owner = (rank, peer) if self.id.leg == GATHER else (peer, rank)
+        return kernels.stream(self.seed, DRAWS, step, self.id.site, self.id.way, reader, owner)
 
     def _key(self, step: int, peer: int) -> int:
         """Return the key of the random draws for one message."""

@@ -32,7 +32,8 @@ class Echo(Channel):
         return self.links
 
     def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> tuple[Picks, list[Tensor]]:
-        return mine, [drift.clone() for drift in self.sender.drifts]
+        chosen = zip(self.sender.levels, mine, strict=False)
+        return mine, [level[picks.long()] for level, picks in chosen if picks is not None]
 
     def _tell(self, codes: list[Tensor], links: Links, where: Where) -> list[Tensor]:
         return codes

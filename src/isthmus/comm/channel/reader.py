@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Each
-from isthmus.comm.channel.select import Picks
+from isthmus.comm.channel.select import SURE, Picks
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import FORWARD, ChannelId
 from isthmus.comm.links import Ends, Links
@@ -31,7 +31,7 @@ class Message:
     parts: list[Tensor]  # per peer, as coded
     block: Tensor | None  # holds all parts one after the other, if rows are used as they arrive
     codecs: Each  # per peer
-    drifts: list[Tensor] = field(default_factory=list)  # per peer: what all its rows move by before any is merged
+    levels: list[Tensor] = field(default_factory=list)  # per peer: the chance with which each row came, if drawn
     leaving: list[Tensor] = field(default_factory=list)  # what I sent, kept until it has left
     pending: Pending | None = None
 
@@ -80,13 +80,18 @@ class Reader:
             self.rows = self.buffers.take((len(drawn), self.store.shape[1]), self.store.dtype)
             kernels.gather_rows(self.store, drawn, self.rows)
 
+    @property
+    def _ends(self) -> Ends:
+        """Where the rows of each peer lie in the store."""
+        return self.whole.arriving(self.channel.leg)
+
     def _drawn(self) -> Tensor | None:
         """Return the positions in the store of the rows that are read, int32; None: all of it."""
         assert self.layout is not None, "rows are read after the first message"
         positions = self.layout.arriving(self.channel.leg).positions
         if positions is None:
             return None
-        first = self.whole.arriving(self.channel.leg).ptr
+        first = self._ends.ptr
         return torch.cat([rows + ptr for rows, ptr in zip(positions, first, strict=False)])
 
     def _replace(self, message: Message) -> None:
@@ -101,15 +106,14 @@ class Reader:
 
     def _update(self, message: Message) -> None:
         first = self.layout is None
-        ends = self.whole.arriving(self.channel.leg)
+        ends = self._ends
         if first:
             wide = kernels.sum_dtype(message.dtype)
             self.store = message.parts[0].new_zeros(ends.ptr[-1], message.width, dtype=wide)
             self.updated = self.store.new_full((ends.ptr[-1],), message.sent, dtype=torch.int32)
         came = message.links.arriving(self.channel.leg)
         updated = ends.split(self.updated)
-        for rows, drift in zip(ends.split(self.store), message.drifts, strict=bool(message.drifts)):
-            rows += drift
+        before = self.store.clone() if message.levels else self.store
         for q, rows in enumerate(ends.split(self.store)):
             picks, positions = message.picks[q], None if came.positions is None else came.positions[q]
             if picks is not None:
@@ -118,6 +122,16 @@ class Reader:
                 self.stages.merge.apply(message.parts[q], rows, positions, self.stages.encode, first, self.buffers)
                 updated[q][slice(None) if positions is None else positions.long()] = message.sent
         self.show(message.links if came.positions is not None else self.whole)
+        if message.levels:
+            self.rows = self._weighed(before, message)
+
+    def _weighed(self, before: Tensor, message: Message) -> Tensor:
+        """Return the rows to read where changes were drawn: each counts one over the chance with which it came."""
+        weights = before.new_ones(len(before), 1)
+        for part, picks, levels in zip(self._ends.split(weights), message.picks, message.levels, strict=True):
+            assert picks is not None, "drawn rows are announced one by one"
+            part[picks.long(), 0] = SURE / levels.to(part.dtype)
+        return torch.lerp(before, self.store, weights)
 
 
 def arriving_counts(ends: Ends, picks: Picks) -> list[int]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from isthmus.errors import InputError
 
 Picks = list[Tensor | None]  # per peer: int32 numbers of rows in its block; None: all of them
+SURE = 255  # the level of a row that leaves in any case
 
 
 class Select:
@@ -32,10 +33,9 @@ class Select:
     """Whether some rows may stay with the sender."""
     singletons: bool = False
     """Whether a master without mirrors is held back by the rule, too, though nobody would have to send its row."""
-    turns: int = 0
-    """Rows take turns to be compared, one in so many at each step; before that all rows of a link move by their mean
-    change, which is announced, so that errors have nothing in common. 0: all are compared at every step and stay as
-    they are, and masters hold back their own rows by the same rule."""
+    chance: float = 0.0
+    """Rows are drawn by their `levels`: this is the largest chance that one has to leave. 0: they are chosen by value
+    alone (`by_value`), and masters hold back their own rows by the same rule."""
     observes: ClassVar[bool] = False
     """Whether the choice depends on the progress of training, which the step has to report (`observe`)."""
 
@@ -54,6 +54,10 @@ class Select:
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         """Choose rows by comparing each peer's rows with what it holds of them."""
         return [None] * len(rows)
+
+    def levels(self, rows: list[Tensor], held: list[Tensor]) -> list[Tensor]:
+        """Return the chance of every row to leave, in parts of `SURE`, uint8; only asked where rows are drawn."""
+        return [torch.full((len(new),), SURE, dtype=torch.uint8, device=new.device) for new in rows]
 
     def everything(self, step: int) -> bool:
         """Return whether all rows leave at this step, whatever a choice by value would say."""
@@ -122,9 +126,10 @@ class Changed(Select):
     ``adapt``: the bound follows the training accuracy (`Threshold`); it begins with ``bound``. ``resync``: all rows are
     sent every so many steps; 0: never.
 
-    ``turns``: rows that lag behind do so in the same direction, so their errors add up in the sums that make the
-    gradients of the weights, and training is slower by far more than ε. The mean error of a link is one row, which is
-    therefore always sent; and rows that take turns are sent at other times than those that moved most.
+    ``chance``: rows that lag behind do so in the same direction, so their errors add up in the sums that make the
+    gradients of the weights, and cost far more accuracy than ε. So rows are drawn: one that moved by ε or more leaves
+    with this chance, one that moved by a share of ε with that share of it, and a change that arrives counts, at that
+    step, one over its chance. What readers use is then right on average, as in SAGA, and what they hold is as sent.
     """
 
     bound: float = 0.01
@@ -132,11 +137,13 @@ class Changed(Select):
     resync: int = 0
     singletons: bool = False
     as_printed: bool = False
-    turns: int = 0
+    chance: float = 0.0
     compares = True
 
     def __post_init__(self) -> None:
         _check_bound(self.bound)
+        if not 0 <= self.chance <= 1:
+            raise InputError(f"chance must be above 0 and at most 1, not {self.chance}")
 
     @property
     def observes(self) -> bool:  # type: ignore[override]
@@ -150,6 +157,9 @@ class Changed(Select):
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         return _changed(rows, held, self.bound)
+
+    def levels(self, rows: list[Tensor], held: list[Tensor]) -> list[Tensor]:
+        return _levels(rows, held, self.bound, self.chance)
 
 
 class Threshold(Select):
@@ -175,6 +185,9 @@ class Threshold(Select):
 
     def by_value(self, rows: list[Tensor], held: list[Tensor]) -> Picks:
         return _changed(rows, held, self.bound)
+
+    def levels(self, rows: list[Tensor], held: list[Tensor]) -> list[Tensor]:
+        return _levels(rows, held, self.bound, self.rule.chance)
 
     def everything(self, step: int) -> bool:
         return self.rule.everything(step)
@@ -245,6 +258,19 @@ def _changed(rows: list[Tensor], held: list[Tensor], bound: float) -> Picks:
         return (~still).nonzero().flatten().to(torch.int32)
 
     return [moved(new, old) if len(new) else None for new, old in zip(rows, held, strict=True)]
+
+
+def _levels(rows: list[Tensor], held: list[Tensor], bound: float, chance: float) -> list[Tensor]:
+    """Return how likely rows leave: the more they moved, up to the bound; those that did not move stay."""
+
+    def level(new: Tensor, old: Tensor) -> Tensor:
+        if not len(new):
+            return new.new_empty(0, dtype=torch.uint8)
+        moved, size = (new - old).abs().amax(1), old.abs().amax(1)
+        share = torch.where(moved == 0, moved, moved / (bound * size)).clamp(max=1)
+        return (SURE * chance * share).ceil().nan_to_num(SURE).to(torch.uint8)  # NaN must not stay at home
+
+    return [level(new, old) for new, old in zip(rows, held, strict=True)]
 
 
 def _check_bound(bound: float) -> None:

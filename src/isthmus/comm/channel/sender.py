@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Codec
-from isthmus.comm.channel.select import Picks
+from isthmus.comm.channel.select import SURE, Picks, Select
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import SCATTER
 from isthmus.comm.links import Links
@@ -52,7 +52,7 @@ class Sender:
         self.remembers = stages.feedback or self.delta or self.select.compares
         # Per peer: `Memory.base`, or a copy of what it holds for `select` to compare with.
         self.memory: list[Tensor] = []
-        self.drifts: list[Tensor] = []  # per peer: the mean change of its rows at this step, where the rule asks for it
+        self.levels: list[Tensor] = []  # per peer: the chance of each row to leave at this step, where rows are drawn
 
     def lay_out(self, rows: Tensor, links: Links) -> list[Leaving]:
         """Return each peer's block of rows.
@@ -71,10 +71,13 @@ class Sender:
             blocks = [Leaving(part, None, at) for part, at in zip(ends.split(rows), positions, strict=True)]
         return self._clipped(blocks) if self.stages.clip else blocks
 
-    def choose(self, blocks: list[Leaving], step: int, first: bool = False) -> tuple[list[Leaving], Picks]:
+    def choose(
+        self, blocks: list[Leaving], step: int, first: bool = False, keys: Sequence[int] = ()
+    ) -> tuple[list[Leaving], Picks]:
         """Return the blocks, and the rows of each that leave; None: all.
 
-        ``first``: nobody holds any, so a clock is not asked, and values are compared with zeros.
+        ``first``: nobody holds any, so a clock is not asked, and values are compared with zeros. ``keys``: per peer,
+        they name this step's draws.
         """
         if not self.select.compares:
             picks = None if first or self.select.by_clock(self.rank, step) else self.whole.nothing
@@ -82,15 +85,12 @@ class Sender:
         # Rows have to be gathered to be compared, so they are sent from that copy.
         blocks = [Leaving(block.rows(), None, block.positions) for block in blocks]
         held = [m if b.positions is None else m[b.positions.long()] for m, b in zip(self.memory, blocks, strict=True)]
-        turns = self.stages.select.turns
-        if turns:
-            self.drifts = [_mean_change(block.x, old) for block, old in zip(blocks, held, strict=True)]
-            for old, drift in zip(held, self.drifts, strict=True):
-                old += drift  # the memory itself: rows that take turns are never drawn
-        chosen = self.select.by_value([block.x for block in blocks], held)
-        if turns and not first:
-            chosen = [picks if picks is None else picks[(picks + step) % turns == 0] for picks in chosen]
-        return blocks, [None] * len(blocks) if self.select.everything(step) else chosen
+        rows, everything = [block.x for block in blocks], self.select.everything(step)
+        if not self.stages.select.chance:
+            return blocks, [None] * len(blocks) if everything else self.select.by_value(rows, held)
+        certain = first or everything
+        self.levels = Select().levels(rows, held) if certain else self.select.levels(rows, held)
+        return blocks, [_drawn(levels, key) for levels, key in zip(self.levels, keys, strict=True)]
 
     def encode(self, peer: int, block: Leaving, key: int, codec: Codec) -> Tensor:
         """Return the message of a block; ``key`` names the draws of stochastic rounding."""
@@ -123,6 +123,7 @@ class Sender:
         return [Leaving(part * (limit / norm), None, block.positions) for part, block in zip(rows, blocks, strict=True)]
 
 
-def _mean_change(rows: Tensor, held: Tensor) -> Tensor:
-    """Return the mean difference of rows [m, F] from those held, [F]; zeros where there are no rows."""
-    return (rows - held).sum(0) / max(len(rows), 1)
+def _drawn(levels: Tensor, key: int) -> Tensor:
+    """Return the numbers of the rows that leave, int32, each with the chance of its level."""
+    draws = kernels.random_keys(key, torch.arange(len(levels), device=levels.device)) % SURE
+    return (draws < levels).nonzero().flatten().to(torch.int32)

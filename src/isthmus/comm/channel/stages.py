@@ -51,8 +51,8 @@ class Stages:
             raise InputError(f"staleness counts steps: it must be at least 0, not {self.delay}")
         if not self.warm and not self.delay:
             raise InputError("rows that are not delayed are there at the first step: leave start at warm")
-        if self.select.turns and self.delay:
-            raise InputError("rows that take turns move at every step, so none can be under way: set staleness to 0")
+        if self.select.chance and self.delay:
+            raise InputError("a change that was drawn counts at its own step, not later: set staleness to 0")
         if self.select.skips and not self.merge.fills_gaps:
             raise InputError("rows that were not sent would be lost: a channel that skips rows must keep the old ones")
         if self.merge.needs_delay and not self.delay:
