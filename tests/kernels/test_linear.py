@@ -73,20 +73,48 @@ def test_a_processor_that_torch_knows_nothing_of_is_taken_to_be_slow(monkeypatch
     kernels.bf16_is_fast.cache_clear()
 
 
-@pytest.mark.parametrize("widths", [(7,), (7, 5)])
-@pytest.mark.parametrize("biased", [False, True])
-def test_products_of_many_rows(widths, biased):
-    """From 4096 float32 rows on another library computes them: the same numbers, the same gradients."""
-    blocks = tuple(drawn(4099, width, seed=k).requires_grad_() for k, width in enumerate(widths))
-    weight = drawn(6, sum(widths), seed=9).requires_grad_()
-    bias = drawn(6, seed=10).requires_grad_() if biased else None
+@pytest.mark.parametrize(
+    ("widths", "out", "biased", "relu", "threads"),
+    [
+        ((7,), 6, True, False, 1),
+        ((7, 5), 6, False, False, 2),
+        ((33, 5), 47, True, True, 1),
+        ((200,), 128, True, True, 2),
+        ((64,), 1, False, True, 3),
+    ],
+)
+def test_products_of_many_rows(widths, out, biased, relu, threads, monkeypatch):
+    """From 256 float32 rows on the core computes them, with relu at once: the same numbers, the same gradients."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    blocks = tuple(drawn(1003, width, seed=k).requires_grad_() for k, width in enumerate(widths))
+    weight = drawn(out, sum(widths), seed=9).requires_grad_()
+    bias = drawn(out, seed=10).requires_grad_() if biased else None
     leaves = [*blocks, weight, *([bias] if bias is not None else [])]
-    got, by = linear(blocks, weight, bias, half=None), drawn(4099, 6, seed=11)
+    got, by = linear(blocks, weight, bias, None, relu), drawn(1003, out, seed=11)
     rows = torch.cat([block.detach().double() for block in blocks], dim=1).requires_grad_()
     exact = weight.detach().double().requires_grad_()
     want = rows @ exact.t() + (0 if bias is None else bias.detach().double())
-    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    want = want.clamp_min(0) if relu else want
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+    passed = by.double() * (got > 0) if relu else by.double()
     got_of = torch.autograd.grad(got, leaves, by)
-    of_rows, of_weight = torch.autograd.grad(want, [rows, exact], by.double())
-    for one, want_of in zip(got_of, [*of_rows.split(widths, 1), of_weight, by.double().sum(0)], strict=False):
-        torch.testing.assert_close(one.double(), want_of, rtol=1e-5, atol=2e-4)
+    of_rows, of_weight = passed @ exact, passed.t() @ rows
+    for one, want_of in zip(got_of, [*of_rows.split(widths, 1), of_weight, passed.sum(0)], strict=False):
+        torch.testing.assert_close(one.double(), want_of, rtol=1e-5, atol=5e-4)
+
+
+def test_products_of_input_rows_make_no_gradient_of_them():
+    x, weight, bias = drawn(300, 20), drawn(5, 20, seed=1).requires_grad_(), drawn(5, seed=2).requires_grad_()
+    out = linear(x, weight, bias, None, relu=True)
+    out.sum().backward()  # a gradient whose rows share their memory
+    torch.testing.assert_close(bias.grad, (out > 0).sum(0).float())
+    torch.testing.assert_close(weight.grad, (out > 0).float().t() @ x, rtol=1e-5, atol=1e-4)
+
+
+def test_relu_in_the_pass_of_a_bf16_product():
+    x, weight, by = drawn(40, 7), drawn(6, 7, seed=1).requires_grad_(), drawn(40, 6, seed=2).bfloat16()
+    got = linear(x, weight, None, torch.bfloat16, relu=True)
+    assert torch.equal(got, linear(x, weight, None, torch.bfloat16).relu())
+    got.backward(by)
+    of_weight = (by.double() * (got > 0)).t() @ rounded(x)
+    torch.testing.assert_close(weight.grad.double(), of_weight, rtol=ROUNDING, atol=1e-2)

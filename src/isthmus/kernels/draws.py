@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.errors import InputError
 from isthmus.kernels import twin
 from isthmus.kernels.csr import Csr
-from isthmus.kernels.ops import _core_for, _int, _ptr, _room
+from isthmus.kernels.ops import _core_for, _int, _ptr, room
 
 
 def stream(*numbers: int) -> int:
@@ -81,7 +81,7 @@ def select_rows(csr: Csr, rows: Tensor) -> Csr:
     lib = _core_for(csr.indices)
     if lib is None:
         return Csr(indptr, twin.select_rows(csr, begin, indptr), csr.num_cols)
-    rows, indices = rows.int().contiguous(), _room(int(indptr[-1]), torch.int32)
+    rows, indices = rows.int().contiguous(), room((int(indptr[-1]),), torch.int32)
     lib.select_rows(
         *(_int(len(rows)), _ptr(rows), _ptr(csr.indptr), _ptr(csr.indices)),
         *(_ptr(indptr), _ptr(indices), torch.get_num_threads()),

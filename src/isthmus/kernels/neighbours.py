@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus.kernels import neighbours_twin as twin
 from isthmus.kernels.csr import Csr, Spans
-from isthmus.kernels.ops import _core_for, _int, _ptr, _room
+from isthmus.kernels.ops import _core_for, _int, _ptr, room
 
 
 class Drawn(NamedTuple):
@@ -64,7 +64,7 @@ def draw_uniform(
     if lib is None:
         drawn = twin.draw_uniform(stream, spans, indptr, replace)
         return Drawn(indptr, indices[drawn], drawn if numbers else None)
-    columns = _room(int(indptr[-1]), torch.int32)
+    columns = room((int(indptr[-1]),), torch.int32)
     edges = torch.empty(len(columns), dtype=torch.int64) if numbers else None
     lib.draw_uniform(
         *(ctypes.c_uint64(stream), _int(len(counts)), *map(_ptr, spans), int(replace), _ptr(indptr)),
@@ -140,7 +140,7 @@ def number_nodes(met: Tensor, base: int, table: Tensor, nodes: Tensor, known: in
     lib = _core_for(met)
     if lib is None:
         return twin.number_nodes(met, base, table, nodes, known)
-    numbers = _room(len(met), torch.int32)
+    numbers = room((len(met),), torch.int32)
     loop = lib.number_nodes_i32 if met.dtype == torch.int32 else lib.number_nodes_i64
     loop.restype = ctypes.c_int64
     known = loop(

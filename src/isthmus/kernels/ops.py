@@ -6,6 +6,8 @@ Keyed draws and masks are integers on every device, so they are the same bits ev
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -44,9 +46,10 @@ def aggregate(
     the sums; ``out`` [targets, F]. The result is in the dtype of the sums, or in half of it if ``dtype`` or ``out`` is.
     """
     sums = sum_dtype(x.dtype)
-    if out is None:
-        out = torch.empty(csr.num_rows, x.shape[1], dtype=dtype or sums, device=x.device)
     lib = _core_for(x)
+    if out is None:
+        shape = (csr.num_rows, x.shape[1])
+        out = torch.empty(shape, dtype=dtype or sums, device=x.device) if lib is None else room(shape, dtype or sums)
     if lib is None:
         way = on_triton if on_triton.runs(x) else on_csr if on_csr.runs(csr, x) else twin
         way.aggregate(csr, x, weights, out, accumulate)
@@ -61,10 +64,14 @@ def aggregate(
     return out
 
 
-def _room(count: int, dtype: torch.dtype) -> Tensor:
-    """Return memory for ``count`` numbers, in one of few sizes: patterns of slightly different sizes leave no gaps."""
+def room(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return memory on the host in one of few sizes: batches that differ a little from step to step leave no gaps.
+
+    Each gap that is a little too small for the next batch would be new memory, which costs more than what is written.
+    """
+    count = math.prod(shape)
     unit = 1 << max(10, count.bit_length() - 4)
-    return torch.empty(-(-count // unit) * unit, dtype=dtype)[:count]
+    return torch.empty(-(-count // unit) * unit, dtype=dtype).resize_(shape)  # no view: it may be changed in place
 
 
 def transpose(csr: Csr) -> tuple[Csr, Tensor]:
@@ -72,8 +79,8 @@ def transpose(csr: Csr) -> tuple[Csr, Tensor]:
     lib = _core_for(csr.indices)
     if lib is None:
         return twin.transpose(csr)
-    turned = Csr(torch.empty(csr.num_cols + 1, dtype=torch.int64), _room(csr.num_edges, torch.int32), csr.num_rows)
-    order = _room(csr.num_edges, torch.int64)
+    turned = Csr(torch.empty(csr.num_cols + 1, dtype=torch.int64), room((csr.num_edges,), torch.int32), csr.num_rows)
+    order = room((csr.num_edges,), torch.int64)
     lib.transpose_csr(
         *(_int(csr.num_rows), _int(csr.num_cols), _ptr(csr.indptr), _ptr(csr.indices)),
         *(_ptr(turned.indptr), _ptr(turned.indices), _ptr(order)),
@@ -176,7 +183,7 @@ def kept_positive(out: Tensor, grad: Tensor, scale: float) -> Tensor:
     if lib is None:
         return twin.kept_positive(out, grad, scale)
     out, grad = out.contiguous(), grad.contiguous()
-    result = torch.empty_like(grad)
+    result = room(grad.shape, grad.dtype)
     getattr(lib, f"kept_positive_{_SUFFIX[out.dtype]}")(
         *(_int(out.numel()), _ptr(out), _ptr(grad), _FLOAT[out.dtype](scale), _ptr(result), torch.get_num_threads()),
     )

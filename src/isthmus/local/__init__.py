@@ -1,6 +1,6 @@
 """The graph as a worker's model sees it, and the exchange of rows with other workers behind it."""
 
-from isthmus.local.graph import LocalGraph
+from isthmus.local.graph import AsMade, LocalGraph
 from isthmus.local.guard import Guard
 from isthmus.local.induced import induced_graph, isolated_graph
 from isthmus.local.policy import Policy
@@ -10,6 +10,7 @@ from isthmus.local.savings import Savings
 
 __all__ = [
     "FEW",
+    "AsMade",
     "Guard",
     "LocalGraph",
     "Policy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from isthmus.shard.weighted import weigh
 
 Rows = Tensor | SparseMatrix | HostRows
 Blocks = Rows | tuple[Tensor | HostRows, ...]
+AsMade = bool | Literal["relu"]
 Same = TypeVar("Same", Tensor, SparseMatrix, HostRows, Rows)
 
 
@@ -92,23 +93,26 @@ class LocalGraph(AllNodes, EdgeData):
         *,
         root: Tensor | None = None,
         bias: Tensor | None = None,
-        as_made: bool = False,
+        as_made: AsMade = False,
     ) -> Tensor:
         """Return P X Wᵀ (+ X W_rootᵀ) (+ b) in the cheaper of its orders, [n, out]; or the rows ``only`` of it.
 
         Input rows that never change are aggregated once per run, so for them P X comes first. Elsewhere the narrow side
         is exchanged; at equal width the transform comes first, because then P X need not be kept for the gradient. For
         sparse rows the transform comes first too: P X is several times fuller than X. Shapes: x [n, in], weight and
-        root [out, in], bias [out]. In bf16 training the result is in the weight's dtype, or in bf16 with ``as_made``.
+        root [out, in], bias [out]. In bf16 training the result is in the weight's dtype, or in bf16 with ``as_made``,
+        which may also say that relu follows: "relu".
         """
-        linear = partial(self.linear, bias=bias, as_made=as_made)
+        linear = last = partial(self.linear, bias=bias, as_made=as_made)
+        if as_made == "relu":
+            linear = partial(self.linear, bias=bias, as_made=True)
         if isinstance(x, SparseMatrix):
             out = self._aggregate_sparse(x, weight, norm, only)
             own = None if root is None else gather_rows(linear(x, root), only)
         elif isinstance(x, HostRows) and x.drop is None:
             every = aggregate_host(self.runtime, x, norm).take(only)
             both = x.take(only), every
-            return linear(every, weight) if root is None else linear(both, torch.cat([root, weight], dim=1))
+            return last(every, weight) if root is None else last(both, torch.cat([root, weight], dim=1))
         elif isinstance(x, HostRows):
             out = self._aggregate(self.linear(x, weight, as_made=True), norm, only)
             own = None if root is None else linear(x.take(only), root)
@@ -116,13 +120,15 @@ class LocalGraph(AllNodes, EdgeData):
             out = self._aggregate_narrow(x, weight, norm, only)
             own = None if root is None else linear(self._own(x, only), root)
         elif root is None:
-            return linear(self.aggregate(x, norm, only, through=weight), weight)
+            return last(self.aggregate(x, norm, only, through=weight), weight)
         else:
-            return linear(self._both(x, norm, only, weight), torch.cat([root, weight], dim=1))
+            return last(self._both(x, norm, only, weight), torch.cat([root, weight], dim=1))
         if own is not None:
-            return out + own
-        out = out if as_made else out.to(weight.dtype)
-        return out if bias is None else out + bias.to(out.dtype)
+            out = out + own
+        else:
+            out = out if as_made else out.to(weight.dtype)
+            out = out if bias is None else out + bias.to(out.dtype)
+        return torch.relu(out) if as_made == "relu" else out
 
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
         """Return inner rows, then the halo rows fetched from their owners, [n + h, F], as `edge_index` numbers them.
@@ -155,14 +161,14 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Row by row
 
-    def linear(self, blocks: Blocks, weight: Tensor, bias: Tensor | None = None, *, as_made: bool = False) -> Tensor:
+    def linear(self, blocks: Blocks, weight: Tensor, bias: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], for rows X or blocks of them side by side, X_k [n, in_k].
 
         W is [out, Σ in_k]. With the policy's precision bf16, training computes this in bf16. The result is in the
         weight's dtype, or with ``as_made`` in the dtype it was computed in: everything here accepts bf16 rows, torch's
-        modules do not.
+        modules do not. ``as_made="relu"``: its positive part.
         """
-        out = self.runtime.linear(blocks, weight, bias)
+        out = self.runtime.linear(blocks, weight, bias, as_made == "relu")
         return out if as_made else out.to(weight.dtype)
 
     def dropout(self, x: Same, p: float, *, relu: bool = False) -> Same:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from isthmus import kernels
+from isthmus.device import is_host
 from isthmus.shard import Norm, Shard
 
 AsRows = Callable[[Tensor], Tensor]  # converts rows to the dtype in which they are read
@@ -44,7 +46,8 @@ class _Both(Function):
     def forward(ctx, x, shard, norm, as_rows, dtype):
         ctx.shard, ctx.norm, ctx.as_rows, ctx.dtype = shard, norm, as_rows, x.dtype
         width = x.shape[1]
-        out = x.new_empty(shard.num_inner, 2 * width, dtype=dtype)
+        shape = (shard.num_inner, 2 * width)
+        out = kernels.room(shape, dtype) if is_host(x.device) else x.new_empty(shape, dtype=dtype)
         out[:, :width] = x[: shard.num_inner]
         shard.aggregate_inner(as_rows(x), norm, out=out[:, width:])
         return out

@@ -284,13 +284,14 @@ class Runtime:
         blocks: Tensor | SparseMatrix | HostRows | tuple[Tensor | HostRows, ...],
         weight: Tensor,
         bias: Tensor | None = None,
+        relu: bool = False,
     ) -> Tensor:
-        """Return [X_1 | X_2 | …] Wᵀ (+ b) in the dtype it is computed in: half of it in training, if the policy says
-        so."""
+        """Return [X_1 | X_2 | …] Wᵀ (+ b), relu of it if asked, in the dtype it is computed in: half of it in training,
+        if the policy says so."""
         half = self.half if self.training else None
         if half is not None and isinstance(blocks, tuple):
             blocks = self._side_by_side(blocks, half)
-        return linear(blocks, weight, bias, half)
+        return linear(blocks, weight, bias, half, relu)
 
     def _side_by_side(self, blocks: tuple[Tensor | HostRows, ...], half: torch.dtype) -> tuple[Tensor | HostRows, ...]:
         """Join blocks that never change into one, in half of their bits, once per run."""

@@ -1,6 +1,7 @@
 """The convolutions, written once against LocalGraph.
 
-In bf16 training their results are in the weights' dtype, or in bf16 with ``as_made``, for callers that accept it.
+In bf16 training their results are in the weights' dtype, or in bf16 with ``as_made``, for callers that accept it;
+``as_made="relu"`` is relu of that, which sums compute in the same pass.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.kernels import HostRows, SparseMatrix
-from isthmus.local import LocalGraph, gather_rows
+from isthmus.local import AsMade, LocalGraph, gather_rows
 
 Rows = Tensor | SparseMatrix | HostRows
 
@@ -28,7 +29,7 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         return graph.propagate(x, self.weight, "gcn", only, bias=self.bias, as_made=as_made)
 
 
@@ -47,7 +48,7 @@ class SAGEConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         root, mean = self.weight.chunk(2, dim=1)
         return graph.propagate(x, mean, "mean", only, root=root, bias=self.bias, as_made=as_made)
 
@@ -72,7 +73,7 @@ class GATConv(nn.Module):
         for parameter in (self.weight, self.target, self.source):
             nn.init.xavier_uniform_(parameter)
 
-    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: bool = False) -> Tensor:
+    def forward(self, graph: LocalGraph, x: Rows, only: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         rows = graph.halo(x, self.weight)
         by_head = rows.unflatten(1, (self.heads, -1))
         target = (by_head[: graph.num_rows] * self.target).sum(-1)

@@ -80,6 +80,8 @@ class Model(nn.Module):
 
     thins: ClassVar[bool] = True
     """Whether the last layer may read a sample of its inner edges, if the recipe draws one: sums may, attention not."""
+    rectifies: ClassVar[bool] = True
+    """Whether relu is the activation."""
 
     def __init__(self, config: ModelConfig, convs: list[nn.Module], widths: list[int]):
         super().__init__()
@@ -94,6 +96,9 @@ class Model(nn.Module):
         *early, last = range(len(self.convs))
         for k in early:
             only = graph.sources(self.thins) if k == last - 1 else None
+            if self.rectifies and not self.dropout and not self.config.layer_norm:  # relu follows at once
+                x = scatter_rows(self.convs[k](graph, x, only, as_made="relu"), only, graph.num_rows)
+                continue
             x = scatter_rows(self.norms[k](self.convs[k](graph, x, only, as_made=True)), only, graph.num_rows)
             x = self.activate(graph, x)
         return scatter_rows(self.convs[-1](graph, x, graph.read), graph.read, graph.num_rows)
@@ -105,7 +110,12 @@ class Model(nn.Module):
         return graph.dropout(x, p)
 
     def activate(self, graph: LocalGraph, x: Tensor) -> Tensor:
-        return graph.dropout(x, self.config.dropout if self.training else 0.0, relu=True)
+        return graph.dropout(x, self.dropout, relu=True)
+
+    @property
+    def dropout(self) -> float:
+        """The share of features that is dropped between convolutions now."""
+        return self.config.dropout if self.training else 0.0
 
 
 def _widths(config: ModelConfig, in_width: int, out_width: int) -> list[tuple[int, int]]:
@@ -128,7 +138,7 @@ class SAGE(Model):
 class GAT(Model):
     """A GAT whose hidden layers concatenate their heads and whose last layer averages them; ELU between."""
 
-    thins = False
+    thins = rectifies = False
 
     def __init__(self, config: ModelConfig, in_width: int, out_width: int):
         *hidden, last = _widths(config, in_width, out_width)
@@ -137,7 +147,7 @@ class GAT(Model):
         super().__init__(config, convs, [b for _, b in hidden])
 
     def activate(self, graph: LocalGraph, x: Tensor) -> Tensor:
-        return graph.dropout(functional.elu(x), self.config.dropout if self.training else 0.0)
+        return graph.dropout(functional.elu(x), self.dropout)
 
 
 MODELS: dict[str, type] = {"gcn": GCN, "sage": SAGE, "gat": GAT}
