@@ -48,18 +48,6 @@ def test_any_choice_of_sources_is_exact(tmp_path, monkeypatch, share):
     assert_equal_runs(alone, run(cut(graph, 3, "metis", tmp_path), config("sage", 0.5)))
 
 
-@pytest.mark.parametrize(("model", "workers"), [("gcn", 2), ("sage", 4)])
-def test_self_loops_and_nodes_without_edges_without_dropout(tmp_path, model, workers):
-    graph = replace(community_graph(60, degree=3.0, directed=True), edge_attr=None)
-    keys = np.repeat(np.arange(60), np.diff(graph.indptr)) * 60 + graph.indices
-    keys = np.unique(np.concatenate([keys, np.arange(0, 58, 5) * 61]))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(keys // 60, minlength=60))])
-    graph = replace(graph, indptr=indptr.astype(np.int64), indices=(keys % 60).astype(np.int32))
-    alone, book = run(cut(graph, 1, "random", tmp_path), config(model)), cut(graph, workers, "random", tmp_path)
-    for where in ("edge", "cover"):
-        assert_equal_runs(alone, run(book, config(model, cut=where)))
-
-
 def test_stored_covers_and_several_parts_on_a_worker(tmp_path):
     graph, asked = community_graph(), config("gcn", 0.5)
     alone = run(cut(graph, 1, "metis", tmp_path), asked)
@@ -133,22 +121,6 @@ def test_attention_takes_the_halo(tmp_path):
     one, other = (run(book, config("gat", cut=where)) for where in ("cover", "edge"))
     assert rows(one) == rows(other)
     assert_equal_runs(one, other)
-
-
-def test_resumed_bit_for_bit(tmp_path):
-    book = cut(community_graph(), 3, "metis", tmp_path)
-
-    def losses(steps, out, resume=False):
-        found, asked = [], config("sage", 0.5, steps=steps)
-
-        def work(transport):
-            watch = (lambda line: found.append(line["loss"])) if transport.rank == 0 else None
-            train(book, asked, transport, out=tmp_path / out, resume=resume, watch=watch)
-
-        Hub(3).run(work)
-        return found
-
-    assert losses(10, "parted") + losses(20, "parted", resume=True) == losses(20, "whole")
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,6 @@ def test_weighted_edges(tmp_path, model, workers, dropout, few):
         assert found == [alone[2]["test"]] * 2
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-@pytest.mark.parametrize(
-    ("workers", "method", "dropout", "directed"), [(1, "ebv", 0.5, False), (2, "hep", 0.5, True), (4, "ebv", 0.0, True)]
-)
-def test_replicas_agree_with_one_process(tmp_path, model, workers, method, dropout, directed):
-    graph = replace(community_graph(directed=directed), edge_attr=None)
-    alone = run(cut(graph, 1, "random", tmp_path), config(model, dropout))
-    assert_equal_runs(alone, run(vertex(graph, workers, tmp_path, method), config(model, dropout)))
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gcn_convolutions_of_pyg(tmp_path, weighted):
     torch.manual_seed(0)

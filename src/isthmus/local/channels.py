@@ -67,8 +67,7 @@ class Channels:
     def _channel(self, channel: ChannelId, use: str, stages: Stages, relayed: bool = False) -> Channel:
         key = (channel, use)
         if key not in self.made:
-            whole = self.needed_links if use == NEEDED else self.whole.links
-            about = (self.transport, stages, whole, channel, self.seed, self.buffers)
+            about = (self.transport, stages, self._links(channel, use), channel, self.seed, self.buffers)
             if stages.ring:
                 self.made[key] = Ring(*about, self.whole.num_inner)
             elif relayed and self.relays_of is not None:
@@ -76,6 +75,12 @@ class Channels:
             else:
                 self.made[key] = Channel(*about)
         return self.made[key]
+
+    def _links(self, channel: ChannelId, use: str) -> Links:
+        """Return the links of all rows that can cross by a channel."""
+        if use == NEEDED:
+            return self.needed_links
+        return self.whole.links if self.policy.caches else self.whole.leg_links(channel.pass_, channel.leg)
 
     def measure(self, channel: Channel, rows: Tensor, shard: Shard, held: Tensor | None) -> None:
         """Compare what is held with what an exact exchange of `rows` gives, if this is a step of probing."""
@@ -136,8 +141,9 @@ class Channels:
             feature = use == FEATURES
             channel = self.feature_channel(channel_id.site) if feature else self.channel(channel_id, False, needed)
 
-            def links_of(step: int, needed: bool = needed, channel: Channel = channel) -> Links:
-                return channel.carried(links_at(step, needed))
+            def links_of(step: int, needed: bool = needed, channel: Channel = channel, use: str = use) -> Links:
+                fixed = self.whole.replicated
+                return channel.carried(self._links(channel.id, use) if fixed else links_at(step, needed))
 
             restore(channel, part, links_of)
 

@@ -36,7 +36,7 @@ class Needed:
         drawn, self._few = self.policy.sampler is not None, share <= FEW_NEEDED
         if isinstance(self.whole, VertexShard):
             self.declared = NeededReplicas.of(self.whole, rows, self.schedule.context.transport)
-            return self.declared.links
+            return self.declared.links if self.policy.caches else self.declared.summed.links
         self.declared = NeededRows(self.schedule.context, rows, drawn, others=self.policy.weighs_all_rows)
         return self.whole.links if drawn else self.declared.links
 

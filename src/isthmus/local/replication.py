@@ -5,7 +5,8 @@
 
 S adds up the rows of all replicas of a node and gives every replica the total; it is its own transpose. So each pass
 has both legs, first the gather, then the scatter. Where only results of masters are read, nothing is scattered forward,
-and nothing gathered backward.
+and nothing gathered backward. In a directed graph a mirror may need one leg alone: one that no edge leads to has no sum
+to send (and needs no gradient of it), one that no edge begins with needs no row (and has no gradient to send).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr, Scores
 from isthmus.local.attention import Weighted, leaky_slope, sum_by_heads
 from isthmus.local.runtime import Runtime
-from isthmus.shard import Norm, Replicas, VertexShard
+from isthmus.shard import Leg, Norm, Replicas, VertexShard
 
 
 def aggregate(run: Runtime, x: Tensor, norm: str, site: int, exact: bool, only: Tensor | None) -> Tensor:
@@ -41,7 +42,8 @@ def attend(run: Runtime, scores: Scores, x: Tensor, site: int) -> Tensor:
         raise InputError("attention needs rows that are fresh and sent as they are: take gcn, sage or another recipe")
     whole.weights_read |= whole.weighted
     replication = Replication(run, whole.replicas(True, None), site, not run.training, attends=True)
-    return replication.tied(*_Attend.apply(replication, scores.target, scores.source, x, scores.slope))
+    target = replication.tied(*_Complete.apply(replication, scores.target, run.next_site()))
+    return replication.tied(*_Attend.apply(replication, target, scores.source, x, scores.slope))
 
 
 class Replication:
@@ -56,11 +58,21 @@ class Replication:
         needed, merged = self.shard.needed is not None, self.attends and (pass_, leg) == (FORWARD, GATHER)
         return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, needed, relayed=not merged)
 
+    def leg(self, pass_: str, leg: str) -> Leg:
+        """Return the mirrors that take part in a leg: all, where senders choose among their rows (as CDFGNN does)."""
+        every = self.run.policy.caches or (self.attends and (pass_, leg) == (FORWARD, SCATTER))
+        return Leg(self.shard.links) if every else self.shard.leg(pass_, leg)
+
     def post_sums(self, pass_: str, rows: Tensor, kind: str) -> None:
         """Send rows of mirrors, which follow those of masters in ``rows`` [m + k, F], to the masters."""
-        channel, leaving = self.channel(pass_, GATHER), self.run.as_sent(rows[self.shard.masters :])
+        channel, (links, mirrors) = self.channel(pass_, GATHER), self.leg(pass_, GATHER)
+        leaving = self.run.as_sent(self.of_mirrors(rows, mirrors))
         leaving = leaving.clone() if channel.stages.delay else leaving  # the rows will be overwritten
-        channel.post(self.run.step, leaving, self.shard.links, kind)
+        channel.post(self.run.step, leaving, links, kind)
+
+    def of_mirrors(self, rows: Tensor, mirrors: Tensor | None) -> Tensor:
+        rows = rows[self.shard.masters :]
+        return rows if mirrors is None else rows[mirrors]
 
     def add_sums(self, pass_: str, rows: Tensor) -> None:
         """Add what mirrors elsewhere have sent to the rows of my masters."""
@@ -80,13 +92,13 @@ class Replication:
 
     def scatter(self, pass_: str, rows: Tensor, kind: str) -> None:
         """Send the rows of my masters to their mirrors, and overwrite the rows of my mirrors by what arrives."""
-        channel, m = self.channel(pass_, SCATTER), self.shard.masters
-        channel.post(self.run.step, self.run.as_sent(rows[:m]), self.shard.links, kind)
+        channel, (links, mirrors), m = self.channel(pass_, SCATTER), self.leg(pass_, SCATTER), self.shard.masters
+        channel.post(self.run.step, self.run.as_sent(rows[:m]), links, kind)
         totals = channel.take(self.run.step)
         if totals is not None:
-            rows[m:] = totals
+            rows[m:][slice(None) if mirrors is None else mirrors] = totals.to(rows.dtype)
         if not channel.stages.select.chance:
-            channel.held(rows, self.shard.links)  # all replicas use what the mirrors hold
+            channel.held(rows, links)  # all replicas use what the mirrors hold
 
     def back(self, grad: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """Return the gradients of the total of every replica, [m + k, F], from those that this worker has made."""
@@ -137,6 +149,35 @@ class _Aggregate(Function):
         return None, replication.shard.spread_inner(rows, ctx.norm, dtype), None
 
 
+class _Complete(Function):
+    """Fetch rows of mirrors that edges lead to and that no edge here begins with: nobody else needs them."""
+
+    @staticmethod
+    def forward(ctx, replication, x, site):
+        ctx.set_materialize_grads(False)
+        run, (links, mirrors), m = replication.run, replication.shard.whole.unread, replication.shard.masters
+        ctx.about, ctx.form = (run, links, mirrors, m, site, replication.exact), (x.shape, x.dtype, x.device)
+        channel, out = run.channels.channel(ChannelId(site, FORWARD, SCATTER), replication.exact), x.clone()
+        channel.post(run.step, run.as_sent(x[:m].contiguous()), links, "embeddings")
+        came = channel.take(run.step)
+        assert came is not None, "rows are not delayed"
+        out[m:][slice(None) if mirrors is None else mirrors] = came.to(out.dtype)
+        return out, x.new_empty(0)
+
+    @staticmethod
+    def backward(ctx, grad, tie):
+        (run, links, mirrors, m, site, exact), (shape, dtype, device) = ctx.about, ctx.form
+        grad = torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad.clone()
+        at = slice(None) if mirrors is None else mirrors
+        channel = run.channels.channel(ChannelId(site, BACKWARD, GATHER), exact)
+        channel.post(run.step, run.as_sent(grad[m:][at].contiguous()), links, "gradients")
+        grad[m:][at] = 0
+        came = channel.take(run.step)
+        assert came is not None, "gradients are not delayed"
+        channel.add(came, grad[:m])
+        return None, grad, None
+
+
 class _Attend(Function):
     """Attention whose softmax runs over the edges of all replicas: each sends its own result and log Σ exp."""
 
@@ -180,7 +221,7 @@ def _merged(replication: Replication, local: Tensor, size: Tensor) -> tuple[Tens
     channel = replication.channel(FORWARD, GATHER)
     taken = channel.take(replication.run.step)
     assert taken is not None, "rows are not delayed"
-    links = replication.shard.links
+    links = replication.leg(FORWARD, GATHER).links
     came = [(at.long(), part[:, :width], part[:, width:]) for at, part in _by_peer(links, taken)]
     largest = size[:m].clone()
     for at, _, theirs in came:

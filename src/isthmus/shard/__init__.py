@@ -8,7 +8,7 @@ from isthmus.shard.needed_rows import NeededRows
 from isthmus.shard.norm import Norm
 from isthmus.shard.row_subset import RowSubset
 from isthmus.shard.shard import Nodes, Shard
-from isthmus.shard.vertex import IsolatedShard, NeededReplicas, Replicas, VertexShard
+from isthmus.shard.vertex import IsolatedShard, Leg, NeededReplicas, Replicas, VertexShard
 
 __all__ = [
     "BothWays",
@@ -17,6 +17,7 @@ __all__ = [
     "DrawContext",
     "IsolatedShard",
     "Layer",
+    "Leg",
     "NeededReplicas",
     "NeededRows",
     "Nodes",

@@ -107,6 +107,10 @@ class Shard:
         """Whether every edge counts by its weight."""
         return self.weighted_degrees is not None
 
+    def leg_links(self, pass_: str, leg: str) -> Links:
+        """Return the links of one leg of a pass: under a vertex-cut not all mirrors take part in both."""
+        return self.links
+
     @property
     def picked(self) -> Tensor | None:
         """The numbers of the halo nodes in the whole graph, int64; None: all of them."""

@@ -8,19 +8,35 @@ at their masters, and scatters the totals, so that all replicas of a node hold t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import Links, Transport, Where
+from isthmus.comm import FORWARD, SCATTER, Links, Transport, Where
 from isthmus.kernels import Csr, Weights
+from isthmus.partition.border import READ, SUMMED
 from isthmus.partition.part import Part
 from isthmus.shard.drawn import Pattern
 from isthmus.shard.load import as_tensor
 from isthmus.shard.norm import Norm
 from isthmus.shard.shard import Nodes, Shard, after_loops
+
+
+class Leg(NamedTuple):
+    """The mirrors that take part in a leg: those with edges that begin with them here, or those with edges to them."""
+
+    links: Links
+    mirrors: Tensor | None = None  # int64: their places among all mirrors; None: all of them
+
+    @staticmethod
+    def of(links: Links, here: Tensor, there: list[Tensor]) -> Leg:
+        """Take some of the mirrors (bool [h]) and, of each other worker, those of my rows (bool)."""
+        counts = [int(flags.sum()) for flags in links.mirrors.split(here)]
+        rows = [at[flags] for at, flags in zip(links.send_rows, there, strict=True)]
+        return Leg(Links(rows, counts), None if here.all() else here.nonzero().flatten())
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,7 @@ class NeededReplicas:
     rows: Tensor  # int64 [m]: masters
     mirrors: Tensor  # int64 [k]: positions among the mirrors
     links: Links  # rows are counted among the m
+    summed: Leg  # of the mirrors that edges lead to
 
     @staticmethod
     def of(whole: VertexShard, rows: Tensor, transport: Transport) -> NeededReplicas:
@@ -39,12 +56,27 @@ class NeededReplicas:
         where = Where("rows that are read", "setup", 0, "ids")
         needed = whole.links.pull((place >= 0).to(torch.uint8), transport, where).bool()
         sent = [place[boundary.long()] for boundary in whole.links.send_rows]
-        counts = [int(flags.sum()) for flags in whole.links.mirrors.split(needed)]
-        return NeededReplicas(rows, needed.nonzero().flatten(), Links([at[at >= 0] for at in sent], counts))
+        asked = [at >= 0 for at in sent]
+        links = Leg.of(replace(whole.links, send_rows=sent), needed, asked).links
+        there = [legs[flags] for legs, flags in zip(whole.legs.there, asked, strict=True)]
+        summed = Leg.of(links, *_has(SUMMED, whole.legs.here[needed], there))
+        return NeededReplicas(rows, needed.nonzero().flatten(), links, summed)
 
     def links_of(self, edges: Shard) -> Links:
         """Return the links of the needed rows."""
         return self.links
+
+
+class Legs(NamedTuple):
+    """The legs of mirrors, uint8: `READ`, `SUMMED` or both."""
+
+    here: Tensor  # [h]
+    there: list[Tensor]  # per other worker: those of its mirrors of my rows
+
+
+def _has(leg: int, here: Tensor, there: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return which mirrors have a leg, bool, here and elsewhere."""
+    return here & leg != 0, [legs & leg != 0 for legs in there]
 
 
 class VertexShard(Shard):
@@ -52,11 +84,13 @@ class VertexShard(Shard):
 
     replicated = True
 
-    def __init__(self, local: Pattern, masters: int, links: Links, nodes: Tensor, degree: Tensor):
+    def __init__(self, local: Pattern, masters: int, links: Links, nodes: Tensor, degree: Tensor, legs: Legs):
         nothing, data = Csr(torch.zeros_like(local.csr.indptr), local.csr.indices[:0], 0), local.data
         carried = None if data is None else (data, data[:0])
         super().__init__(local.csr, nothing, links, Nodes(nodes, nodes[:0], degree, degree[:0]), False, carried)
         self.masters, self.halo_nodes = masters, nodes[masters:]
+        self.legs = legs
+        self.read, self.summed = (Leg.of(links, *_has(leg, *legs)) for leg in (READ, SUMMED))
         self._replicas: dict[tuple[bool, int], Replicas] = {}
 
     @staticmethod
@@ -64,6 +98,8 @@ class VertexShard(Shard):
         """Return the shard of a vertex-cut part, of which ``to_masters`` has the edges to masters alone."""
         assert part.mirror_indptr is not None, "only vertex-cuts have edges into mirrors"
         assert part.mirror_indices is not None, "only vertex-cuts have edges into mirrors"
+        assert part.halo_legs is not None, "mirrors of a vertex-cut have legs"
+        assert part.send_legs is not None, "mirrors of a vertex-cut have legs"
         here, nodes, some = partial(as_tensor, device=to_masters.device), to_masters.all_nodes, to_masters.full
         indptr = torch.cat([some.indptr, here(part.mirror_indptr)[1:] + some.indptr[-1]])
         csr, data = Csr(indptr, torch.cat([some.indices, here(part.mirror_indices)]), some.num_cols), None
@@ -75,7 +111,24 @@ class VertexShard(Shard):
             to_masters.links,
             torch.cat([nodes.inner, nodes.halo]),
             torch.cat([nodes.degree, nodes.halo_degree]),
+            Legs(here(part.halo_legs), list(here(part.send_legs).split(to_masters.links.boundary.counts))),
         )
+
+    def leg(self, pass_: str, leg: str) -> Leg:
+        """Return the mirrors of a leg. Rows are for mirrors that are read, sums come from those that edges lead to.
+
+        Backward the gradients of these rows come from the former, and those of the sums are for the latter.
+        """
+        return self.read if (pass_ == FORWARD) == (leg == SCATTER) else self.summed
+
+    def leg_links(self, pass_: str, leg: str) -> Links:
+        return self.leg(pass_, leg).links
+
+    @cached_property
+    def unread(self) -> Leg:
+        """The mirrors that edges lead to, and that no edge here begins with."""
+        here, there = self.legs
+        return Leg.of(self.links, here == SUMMED, [legs == SUMMED for legs in there])
 
     def weigh(self, transport: Transport) -> None:
         """Let the one attribute of every edge be its weight; every worker calls it at the same time.
@@ -145,6 +198,10 @@ class Replicas(Shard):
         if pattern.weight is not None:
             turned = pattern.turned()
             self.inner_out, self.inner_out_weight = turned.csr, turned.weight
+
+    def leg(self, pass_: str, leg: str) -> Leg:
+        """Return the mirrors of a leg; of the needed ones, which only sum, those that edges lead to."""
+        return self.whole.leg(pass_, leg) if self.needed is None else self.needed.summed
 
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:

@@ -129,7 +129,7 @@ class Channel:
 
     def held(self, rows: Tensor, links: Links) -> None:
         """Overwrite my rows [n, F] that others mirror by what the readers hold, where that is remembered."""
-        if self.sender.remembers:
+        if self.sender.remembers and not self.stages.feedback:  # which remembers errors instead
             for q, at in enumerate(self.carried(links).send_rows):
                 rows[at.long()] = self.sender.held_by(q).to(rows.dtype)
 
