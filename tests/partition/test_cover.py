@@ -54,6 +54,8 @@ def test_a_star_over_two_parts_needs_one_row_each_way(tmp_path):
     assert (edge.quality["volume"], cover.quality["volume"]) == (5, 2)
     assert cover.quality["scatter_rows"] == [1, 0]
     assert cover.quality["gather_rows"] == [0, 1]
+    assert cover.quality["scatter_edges"] == [0, 4]  # the hub's row, to four leaves of the other part
+    assert cover.quality["gather_edges"] == [0, 4]  # which make one sum of theirs for it
 
 
 def test_no_edges_no_rows(tmp_path):

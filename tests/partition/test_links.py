@@ -21,6 +21,8 @@ def test_files_and_book_agree(tmp_path, options, directed):
     assert legs.gather.sum(axis=1).tolist() == q["gather_rows"]
     assert (4 * legs.both.sum(axis=0)).tolist() == q["receive_bytes_per_column"]
     assert not np.diag(legs.both).any()
+    summed = sum(part.inner_edges for part in book.parts) + sum(q["scatter_edges"]) + sum(q["gather_edges"])
+    assert summed == book.edges
     for hosts in (1, 2, 4):
         sent = messages(book, hosts)
         assert sum(sent["inner_messages"]) + sum(sent["outer_messages"]) == q["volume"]

@@ -47,7 +47,7 @@ def recipes(
             )
         show({recipe.name: _recipe_facts(recipe) for recipe in RECIPES.values()}, table, as_json)
         if not as_json:
-            out.print(f"Every recipe also takes {', '.join(CODED)}. More: isthmus recipes NAME", soft_wrap=True)
+            out.print(f"Most recipes also take {', '.join(CODED)}. More: isthmus recipes NAME", soft_wrap=True)
         return
     recipe = find(name)
     table = Table("option", "default", "meaning", title=f"{recipe.name}: {escape(recipe.summary)}")

@@ -56,16 +56,35 @@ def describe(book: Book, sent: Messages | None = None) -> RenderableType:
         sizes = (size_text(q[name][k]) for name in ("bytes", "receive_bytes_per_column", "send_bytes_per_column"))
         load.add_row(str(k), *counts, *sizes)
     last = () if sent is None else ("", _messages(sent))
-    return Group(head, "", shape, "", load, Text(_CAPTION, "dim italic"), *last)
+    return Group(head, "", shape, "", load, Text(_CAPTION, "dim italic"), "", _by_leg(book), *last)
 
 
 def _legs(book: Book) -> str:
-    """Return how the rows of an exchange are shared by its legs, for cuts that have two."""
+    """Return how the rows of an exchange are shared by its legs, for cuts that have two; and the replication factor."""
     q = book.quality
-    if book.cut == "edge" or "gather_rows" not in q:
+    if "gather_rows" not in q:
         return ""
-    legs = f": {sum(q['scatter_rows']):,} scattered, {sum(q['gather_rows']):,} gathered"
-    return legs + (f"; replication factor {q['replication']:.2f}" if book.cut == "vertex" else "")
+    legs = f": {sum(q['scatter_rows']):,} scattered, {sum(q['gather_rows']):,} gathered" if book.cut != "edge" else ""
+    return f"{legs}; replication factor {q['replication']:.2f}"
+
+
+def _by_leg(book: Book) -> RenderableType:
+    """Return a table of what each leg costs every part: rows and bytes that it sends, and edges that it sums."""
+    from rich.table import Table
+
+    q = book.quality
+    if "gather_edges" not in q:
+        return "what each leg costs is not in these parts, which an earlier version wrote"
+    table = Table(box=None, pad_edge=False, title="legs of the forward pass", title_justify="left")
+    for title in ("part", "scatters rows", "bytes", "edges from rows", "gathers sums", "bytes", "edges into sums"):
+        table.add_column(title, justify="right")
+    for k in range(book.num_parts):
+        cells = [str(k)]
+        for rows, edges in ((q["scatter_rows"], q["scatter_edges"]), (q["gather_rows"], q["gather_edges"])):
+            cells += [f"{rows[k]:,}", size_text(4 * rows[k]), f"{edges[k]:,}"]
+        table.add_row(*cells)
+    table.caption = "rows sent, bytes of one fp32 column, edges summed"
+    return table
 
 
 def _messages(sent: Messages) -> RenderableType:

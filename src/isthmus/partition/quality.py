@@ -33,6 +33,8 @@ class Quality(Figures, total=False):
     replication: float
     scatter_rows: list[int]
     gather_rows: list[int]
+    scatter_edges: list[int]
+    gather_edges: list[int]
 
 
 class Messages(TypedDict):
@@ -81,6 +83,8 @@ def quality(parts: Sequence[PartInfo], legs: Legs, splits: Mapping[str, np.ndarr
     - bytes: per part, on disk; receive_bytes_per_column, send_bytes_per_column: in one exchange of one fp32 column
     - replication: Σ_k |inner nodes and mirrors of k| / |nodes|, the replication factor
     - scatter_rows, gather_rows: per part, rows sent in each leg of the forward pass; the backward pass exchanges them
+    - scatter_edges: per part, edges to its own nodes from rows that others send; gather_edges: edges that it sums for
+      others, whose sums it sends
     """
     inner, halo = np.array([p.inner for p in parts]), np.array([p.halo for p in parts])
     cut = np.array([p.halo_edges + p.mirror_edges for p in parts])
@@ -106,6 +110,8 @@ def quality(parts: Sequence[PartInfo], legs: Legs, splits: Mapping[str, np.ndarr
         "replication": float((inner + held).sum() / inner.sum()),
         "scatter_rows": legs.scatter.sum(axis=1).tolist(),
         "gather_rows": legs.gather.sum(axis=1).tolist(),
+        "scatter_edges": (np.array([p.halo_edges for p in parts]) - legs.lent.sum(axis=0)).tolist(),
+        "gather_edges": (np.array([p.mirror_edges for p in parts]) + legs.lent.sum(axis=1)).tolist(),
     }
 
 
