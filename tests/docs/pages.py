@@ -61,9 +61,9 @@ def channel_table(names: list[str]) -> str:
         policy = find(name).policy()
         if policy.batches is not None:
             rows.append((name, "features", ("those of a batch", "as is", "`ahead` steps before", "replace")))
+            way = "" if policy.batches.joint is not None else " (together)"
             rows += [
-                (name, f"hidden {what} (together)", ("drawn", "as is", "now", "replace"))
-                for what in ("rows", "gradients")
+                (name, f"hidden {what}{way}", ("drawn", "as is", "now", "replace")) for what in ("rows", "gradients")
             ]
             continue
         if policy.isolated:

@@ -258,3 +258,12 @@ def test_bf16_rows_travel_in_half_the_bytes(tmp_path, sparse):
         return sum(sum(sent.values()) for sent in Hub(2).run(work))
 
     assert pulled("bf16") < 0.8 * pulled("fp32")
+
+
+def test_graphsage_is_distdgl_with_the_papers_sizes(tmp_path):
+    book, given = cut(community_graph(), 2, "random", tmp_path), {"batch_size": 512, "fanout": "25,10,10"}
+    sizes = {"batch_size": None, "fanout": None}
+    want, got = (
+        run(book, asked(**how), find(name).policy()) for name, how in (("distdgl", given), ("graphsage", sizes))
+    )
+    assert_equal_runs(want, got, 0)

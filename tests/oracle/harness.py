@@ -33,11 +33,14 @@ def cutter(folder: Path) -> Callable[[Place], tuple[Any, Any, Links]]:
     return lambda place: make(place.workers, place.classes, place.directed)
 
 
-def run(book, model: str, policy, steps: int = STEPS, dropout: float = 0.0) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the loss of every step, and the summary; workers are threads."""
+def run(
+    book, model: str, policy, steps: int = STEPS, dropout: float = 0.0, **changes: Any
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the loss of every step, and the summary; workers are threads. ``changes``: of the config."""
     shape = ModelConfig(model=model, layers=3, hidden=8, dropout=dropout)
     # Evaluations in between must leave the recipe's state alone.
-    asked = TrainConfig(shape, steps=steps, eval_every=11, dtype="float64", optimizer="sgd", lr=LR, seed=SEED)
+    values = {"steps": steps, "eval_every": 11, "dtype": "float64", "optimizer": "sgd", "lr": LR, "seed": SEED}
+    asked = TrainConfig(shape, **{**values, **changes})
     found = []
 
     def work(transport):

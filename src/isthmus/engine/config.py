@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,18 +11,18 @@ import torch
 
 from isthmus.engine.learning import check_learning
 from isthmus.errors import InputError
-from isthmus.minibatch import ROWS, STRUCTURES, WAYS, read_fanouts
+from isthmus.minibatch import ROWS, STRUCTURES, WAYS, BatchPolicy, read_fanouts
 from isthmus.nn import ModelConfig
 from isthmus.options import check_options, option
+from isthmus.partition import Book
 from isthmus.tasks import losses, metrics
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROWS_DTYPES = {"bf16": torch.bfloat16}
 CUTS = ("edge", "cover", "vertex")
 FEATURES = ("raw", "rows", "standard")
-BATCH_SIZE, EVAL_EVERY = 1000, 10
+EVAL_EVERY = 10
 AUTO = "auto"
-_FANOUTS = (15, 10, 5)
 _ANY, _MOST = "train verify Worker", "train compare"
 _BATCHES = "train compare verify"
 _NAME_OR_FUNCTION = "str | Callable[..., Any] | None"
@@ -193,16 +193,13 @@ class TrainConfig:
     def fanouts(self) -> tuple[int, ...]:
         """The fanouts as numbers; by default those of GraphSAGE for as many layers as the model has."""
         if self.fanout is None:
-            return (*_FANOUTS, *_FANOUTS[-1:] * self.model.layers)[: self.model.layers]
+            return BatchPolicy().usual_fanouts(self.model.layers)
         return read_fanouts(self.fanout)
 
-    def settled(self, labelled: Sequence[int], batches: bool) -> TrainConfig:
-        """Return the config with everything filled in that follows from the number of training nodes of each split.
-
-        ``batches``: whether the run trains by mini-batches.
-        """
-        nodes = labelled[self.split] if self.split < len(labelled) else 0  # refused later
-        epoch = -(-nodes // (self.batch_size or BATCH_SIZE)) if batches else 1
+    def settled(self, book: Book, batches: BatchPolicy | None) -> TrainConfig:
+        """Return the config with everything filled in that follows from the graph, and from how batches are drawn."""
+        labelled = book.train[self.split] if self.split < len(book.train) else 0  # refused later
+        epoch = 1 if batches is None else batches.steps_per_epoch(book.nodes, labelled, self.batch_size)
         steps = self.steps if self.epochs is None else self.epochs * max(epoch, 1)
         every = self.eval_every or (max(epoch, 1) if batches else EVAL_EVERY)
         return replace(self, steps=steps, eval_every=every)

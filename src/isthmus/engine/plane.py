@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from isthmus.device import HOST, on_host, to_device
-from isthmus.engine.config import BATCH_SIZE, TrainConfig
+from isthmus.engine.config import TrainConfig
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.sampled import sampled_scores
@@ -36,6 +36,7 @@ from isthmus.minibatch import (
 )
 from isthmus.nn import Model, norms_of
 from isthmus.partition import Book
+from isthmus.sample import JointSampler
 from isthmus.tasks.metrics import Own
 
 
@@ -72,25 +73,12 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
     if config.accumulate > 1:
         raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
-    wanted = {"fanout": config.fanouts, "eval-fanout": read_fanouts(config.eval_fanout) if config.eval_fanout else ()}
-    for name, fanouts in wanted.items():
-        if fanouts and isinstance(model, Model) and len(model.convs) != len(fanouts):
-            layers = len(model.convs)
-            raise InputError(
-                f"--{name} draws for {len(fanouts)} hop(s), but the model has {layers} layer(s): give one each"
-            )
     if views.train.learnt is not None and views.train.graph.runtime.loss_scale is not None:
         raise InputError("learnt rows take no fp16, whose gradients are scaled: give precision=bf16 or fp32")
-    normalises = any(True for _ in norms_of(model))
-    asked = BatchConfig(
-        size=config.batch_size or BATCH_SIZE,
-        fanouts=config.fanouts,
-        way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
-        structure=config.structure or STRUCTURES[0],
-        rows=config.rows or ROWS[0],
-    )
+    asked = _asked_of_batches(config, policy.batches, model)
     if asked.way == "together" and config.rows not in (None, "owner"):
-        raise InputError(f"joint batches ask the owners of rows: leave --rows {config.rows} out, or give --batch apart")
+        other = "" if policy.batches.joint is not None else ", or give --batch apart"
+        raise InputError(f"joint batches ask the owners of rows: leave --rows {config.rows} out{other}")
     own = isinstance(model, Model) and not config.model.input_dropout
     # These models round input rows to bf16 first of all: so they are gathered, and so they travel.
     half = views.train.graph.runtime.half
@@ -98,6 +86,44 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     view = views.train
     data = view.batch_data(model, view.data.x, view.data.masks["train"].nonzero().flatten(), dtype)
     return MiniBatches(book, config, asked, policy.batches, view, data)
+
+
+def _asked_of_batches(config: TrainConfig, policy: BatchPolicy, model: nn.Module) -> BatchConfig:
+    """Return what the user asks of batches, with the recipe's own figures where nothing is asked."""
+    layers = len(model.convs) if isinstance(model, Model) else config.model.layers
+    fanouts = policy.usual_fanouts(config.model.layers) if config.fanout is None else config.fanouts
+    wanted = {
+        "fanout": () if policy.joint is not None else fanouts,
+        "eval-fanout": read_fanouts(config.eval_fanout) if config.eval_fanout else (),
+    }
+    for name, given in wanted.items():
+        if given and isinstance(model, Model) and layers != len(given):
+            raise InputError(
+                f"--{name} draws for {len(given)} hop(s), but the model has {layers} layer(s): give one each"
+            )
+    if policy.joint is not None:
+        _check_joint(config, policy.joint)
+        return BatchConfig(config.batch_size or policy.size, (-1,) * layers, way="together")
+    normalises = any(True for _ in norms_of(model))
+    return BatchConfig(
+        size=config.batch_size or policy.size,
+        fanouts=fanouts,
+        way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
+        structure=config.structure or STRUCTURES[0],
+        rows=config.rows or ROWS[0],
+    )
+
+
+def _check_joint(config: TrainConfig, joint: JointSampler) -> None:
+    """Refuse options that mean nothing where all workers draw one batch."""
+    if config.fanout is not None:
+        raise InputError("this recipe draws no neighbours node by node: leave --fanout out, --layers counts the layers")
+    if config.batch == "apart":
+        raise InputError("this recipe computes every node of a batch once, by its owner: leave --batch apart out")
+    if config.structure == "owner":
+        raise InputError("this recipe draws from the edges of all parts: leave --structure owner out")
+    if config.batch_size is not None and not joint.sized:
+        raise InputError("clusters says how large batches are: leave --batch-size out, or clusters")
 
 
 class FullGraph:
@@ -170,7 +196,9 @@ class MiniBatches:
         if self.learnt is not None:
             x = to_device(self.learnt.pull(batch.nodes, step), run.transport.device).requires_grad_()
         logits = self._checked(model(self.view.graph, x), batch)
-        loss = self.view.loss.share(logits, batch.y, run.transport, step, batch.seeds)
+        # Rows that count by their chances add up to an estimate of the loss of all training rows.
+        rows = max(batch.seeds, 1) if batch.counts is None else None
+        loss = self.view.loss.share(logits, batch.y, run.transport, step, rows, batch.counts)
         run.backward(loss)
         total = sum_gradients(model, loss.detach(), step, run, stop)
         optimizer.step()
@@ -191,7 +219,7 @@ class MiniBatches:
             given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise InputError(
                 f"the model gives {given} for a batch with {wanted[0]} seed nodes here: it has to give {wanted} and "
-                f"to aggregate {len(batch.layers)} times, as often as --fanout has numbers"
+                f"to aggregate {len(batch.layers)} times, as often as --fanout has numbers, or as --layers says"
             )
         return logits
 

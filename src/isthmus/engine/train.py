@@ -76,7 +76,7 @@ def train(
     metric = config.metric or default_metric(task)
     check_metric(metric, task)
     check_loss(config.loss, task)
-    config = config.settled(book.train, policy.batches is not None)
+    config = config.settled(book, policy.batches)
     views, model, optimizer = prepare(book, config, policy, transport, model)
     if config.init is not None and not resume:
         SavedRun.read(config.init).load_into(model)

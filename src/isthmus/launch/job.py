@@ -133,7 +133,7 @@ def _run(job: Job, transport: Transport, local_size: int, last: bool) -> dict[st
         policy = Policy()  # a run folder may come from anybody; only the order of sums depends on it here
     else:
         policy = recipes.find(config.recipe).policy(config.options)
-    config = config.settled(book.train, policy.batches is not None)
+    config = config.settled(book, policy.batches)
     if job.prediction is not None:
         with counting(f"{book.name}: predict, {transport.size} worker(s)", transport) as count:
             return predict(book, job.prediction, transport, policy=policy, progress=count)

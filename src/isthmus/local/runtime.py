@@ -180,7 +180,7 @@ class Runtime:
             if self._sites > len(self.layers):
                 raise InputError(
                     f"the model aggregates more than {len(self.layers)} times, but its batches have as many layers as "
-                    "--fanout has numbers: give one number for each convolution"
+                    "--fanout has numbers, or as --layers says: give one for each convolution"
                 )
             self.drawn = self.layers[self._sites - 1]
         return self._sites - 1

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.comm import Ledger, Transport
 from isthmus.device import is_host, to_device
 from isthmus.minibatch.rows import Rows
-from isthmus.minibatch.seeds import SeedOrder, Shares
+from isthmus.minibatch.seeds import Shares
 from isthmus.shard import Layer
 
 
@@ -22,6 +22,7 @@ class Expanded:
 
     nodes: Tensor  # int64 [n], book ids; seed nodes first, every layer's are a prefix
     layers: tuple[Layer, ...]  # the input layer first
+    counts: Tensor | None = None  # float64 [s], by how much each seed node counts in the loss of all training nodes
 
     @property
     def num_seeds(self) -> int:
@@ -40,6 +41,7 @@ class Batch:
     x: Tensor  # [n, F]
     y: Tensor  # of my seed nodes, [s] or [s, C]
     ledger: Ledger = field(default_factory=Ledger)
+    counts: Tensor | None = None  # float64 [s], by how much they count, if not each once; see `Expanded`
 
     @property
     def num_bytes(self) -> int:
@@ -53,7 +55,15 @@ class Batch:
             return self
         layers = tuple(layer.to(device) for layer in self.layers)
         nodes, x, y = (to_device(tensor, device) for tensor in (self.nodes, self.x, self.y))
-        return replace(self, nodes=nodes, layers=layers, x=x, y=y)
+        counts = None if self.counts is None else to_device(self.counts, device)
+        return replace(self, nodes=nodes, layers=layers, x=x, y=y, counts=counts)
+
+
+class Order(Protocol):
+    """The seed nodes of every step, of all workers."""
+
+    def at(self, step: int) -> Tensor:
+        """Return the seed nodes of a step, int64, book ids."""
 
 
 class Expander(Protocol):
@@ -87,7 +97,7 @@ class BatchMaker:
     share.
     """
 
-    order: SeedOrder
+    order: Order
     shares: Shares
     expander: Expander
     rows: Rows
@@ -107,7 +117,7 @@ class BatchMaker:
         x = self.rows.pull(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
         y = self.labels.pull(found.nodes[: found.num_seeds], step, "labels")
         y = y.view(-1) if y.shape[1:] == (1,) else y
-        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take())
+        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take(), found.counts)
 
     def seeds(self, step: int) -> Tensor:
         """Return the seed nodes that this worker takes at a step, int64, book ids."""

@@ -13,8 +13,9 @@ from isthmus.features.part_files import PartFiles
 from isthmus.features.scaling import Scaling
 from isthmus.kernels import SparseMatrix
 from isthmus.minibatch.apart import AtOwners, Here
-from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods
+from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods, Order
 from isthmus.minibatch.cache import Cache, ListCache, most_worth
+from isthmus.minibatch.joint import Joint
 from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
 from isthmus.minibatch.rows import Rows
@@ -22,7 +23,7 @@ from isthmus.minibatch.seeds import SeedOrder, Shares
 from isthmus.minibatch.together import Together
 from isthmus.minibatch.vip import read_probability, wanted_probability
 from isthmus.partition import Book, own_part, shares
-from isthmus.sample import NeighbourSampler, Structure
+from isthmus.sample import NeighbourSampler, Scene, Structure
 from isthmus.shard.load import as_tensor
 
 
@@ -60,13 +61,18 @@ def batch_maker(
     train = data.train + requests.first
     order = SeedOrder.of_workers(train, original[data.train], asked.size, draws, transport)
     sampler = policy.sampler(asked.fanouts, seed)
-    here = asked.way == "apart" and asked.structure == "here"
+    here = policy.joint is not None or (asked.way == "apart" and asked.structure == "here")
     carries = policy.draw == "weighted" or data.weighted or data.edge_data
     structure = Structure.of_book(book, None if here else blocks[transport.rank], data=carries)
     if structure.data is not None and structure.data.is_floating_point():
         structure = replace(structure, data=structure.data.to(data.x.dtype))
     expander: Expander
-    if here:
+    seeds: Order = order
+    if policy.joint is not None:
+        scene = Scene(structure, order.nodes, order.at, len(asked.fanouts), asked.size, draws, data.weighted)
+        seeds = draw = policy.joint.start(scene, requests.transport)
+        expander = Joint(scene, draw, requests)
+    elif here:
         expander = Here(sampler, structure, data.weighted)
     else:
         kind = AtOwners if asked.way == "apart" else Together
@@ -85,7 +91,7 @@ def batch_maker(
         kept = rows.pull(chosen, 0, "cache")
         rows.cache = ListCache(chosen, kept, worth) if policy.cache.order == "list" else Cache(chosen, kept)
     return BatchMaker(
-        order=order,
+        order=seeds,
         shares=Shares(policy.share, ranges, order.nodes.sort().values),
         expander=expander,
         rows=rows,
@@ -140,9 +146,9 @@ def other_fanouts(maker: BatchMaker, fanouts: tuple[int, ...], seed: int, x: Ten
     """
     requests = Requests(maker.transport.sibling(), maker.rows.requests.ranges)
     sampler, drawn = NeighbourSampler(fanouts, seed=seed), maker.expander
-    assert isinstance(drawn, Here | AtOwners | Together)
+    assert isinstance(drawn, Here | Joint | AtOwners | Together)
     expander: Expander
-    if isinstance(drawn, Here):
+    if isinstance(drawn, Here | Joint):
         expander = Here(sampler, drawn.structure, drawn.weighted)
     else:
         expander = AtOwners(sampler, drawn.structure, requests, drawn.part, drawn.weighted)

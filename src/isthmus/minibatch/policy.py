@@ -11,7 +11,7 @@ from isthmus.features.embedding import EmbeddingConfig
 from isthmus.minibatch.cache import CacheConfig
 from isthmus.minibatch.scheduler import Scheduler, make_scheduler
 from isthmus.minibatch.seeds import SHARES
-from isthmus.sample import NeighbourSampler
+from isthmus.sample import JointSampler, NeighbourSampler
 
 WAYS = ("apart", "together")
 STRUCTURES = ("here", "owner")
@@ -69,6 +69,12 @@ class BatchPolicy:
     """How batches are made as DAGs of tasks; None: one after another, by a thread."""
     embedding: EmbeddingConfig | None = None
     """The rows that nodes learn in a graph without features."""
+    joint: JointSampler | None = None
+    """How all workers draw one batch; None: each draws neighbours of its seed nodes."""
+    size: int = 1000
+    """Seed nodes of a step, unless the user says otherwise."""
+    fanouts: tuple[int, ...] = (15, 10, 5)
+    """Neighbours that are drawn at every hop, the last of them at all further ones, unless the user says otherwise."""
 
     def __post_init__(self) -> None:
         if self.dag is not None and self.cache.looks_ahead:
@@ -78,6 +84,15 @@ class BatchPolicy:
         if self.ahead < 0:
             raise InputError(f"ahead must be at least 0, not {self.ahead}")
         NeighbourSampler((1,), self.draw, self.replace)  # refuse what it refuses
+
+    def usual_fanouts(self, layers: int) -> tuple[int, ...]:
+        """Return the fanouts of a model with so many layers."""
+        return (*self.fanouts, *self.fanouts[-1:] * layers)[:layers]
+
+    def steps_per_epoch(self, nodes: int, labelled: int, size: int | None) -> int:
+        """Return the steps of an epoch on a graph with so many nodes, some of them labelled; ``size``: as asked for."""
+        size = size or self.size
+        return -(-labelled // size) if self.joint is None else self.joint.steps_per_epoch(nodes, labelled, size)
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSampler:
         """Return the sampler of neighbours for a run with that seed."""

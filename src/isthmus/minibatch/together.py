@@ -97,10 +97,10 @@ class Together:
         asked = requests.ask(halo, where)
         send_rows = [self.own.add(torch.tensor([0, len(rows)]), rows.long()).indices for rows in asked.theirs]
         return Layer(
-            _some(drawn, own, Csr(before, inner.indices, len(self.own.nodes))),
+            some_edges(drawn, own, Csr(before, inner.indices, len(self.own.nodes))),
             self.known.nodes(self.own.nodes, halo),
             drawn.scale,
-            _some(drawn, ~own, Csr(drawn.indptr - before, column.to(torch.int32), len(halo))),
+            some_edges(drawn, ~own, Csr(drawn.indptr - before, column.to(torch.int32), len(halo))),
             Links(send_rows, asked.mine.counts),
             None if self.weights is None else self.weights.nodes(self.own.nodes, halo)[2:],
         )
@@ -118,7 +118,7 @@ class Together:
         return owner_of(nodes, self.requests.ranges) == self.requests.transport.rank
 
 
-def _some(drawn: Expansion, which: Tensor, csr: Csr) -> Pattern:
-    """Return the drawn edges of a bool mask, whose pattern is ``csr``, with their weights and what they carry."""
+def some_edges(drawn: Expansion | Pattern, which: Tensor, csr: Csr) -> Pattern:
+    """Return the edges of a bool mask, whose pattern is ``csr``, with their weights and what they carry."""
     weight, data = (None if one is None else one[which] for one in (drawn.weight, drawn.data))
     return Pattern(csr, weight, data)

@@ -12,11 +12,13 @@ from isthmus.recipes.bns import BNS, BOUNDARY_EDGE, DROP_EDGE
 from isthmus.recipes.bytegnn import BYTEGNN
 from isthmus.recipes.cagnet import CAGNET
 from isthmus.recipes.cdfgnn import CDFGNN
+from isthmus.recipes.cluster_gcn import CLUSTER_GCN
 from isthmus.recipes.cofree import COFREE
 from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.distgnn import DISTGNN
 from isthmus.recipes.ec_graph import EC_GRAPH
 from isthmus.recipes.exact import EXACT
+from isthmus.recipes.graphsage import GRAPHSAGE
 from isthmus.recipes.isthmus import ISTHMUS
 from isthmus.recipes.pipegcn import PIPEGCN
 from isthmus.recipes.psc_gcn import PSC_GCN
@@ -44,6 +46,8 @@ _ALL = (
     COFREE,
     DISTDGL,
     BYTEGNN,
+    GRAPHSAGE,
+    CLUSTER_GCN,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 

@@ -6,10 +6,11 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from isthmus.comm import codec
+from isthmus.comm import Stages, codec
 from isthmus.errors import InputError
 from isthmus.features import POLICIES, CachePolicy
-from isthmus.local import Savings
+from isthmus.local import Policy, Savings
+from isthmus.minibatch import BatchPolicy
 from isthmus.outside import imported, is_outside
 from isthmus.recipes.base import Option, Settings
 from isthmus.sample import Boundary, Neighbours, OptimalBoundary, Sampler
@@ -40,6 +41,10 @@ INHERITED = {
         "exact savings; inherited: all of them (as in exact); as-published: none (as in vanilla)",
         ("inherited", AS_PUBLISHED),
     ),
+}
+BATCHED = {
+    "ahead": Option(2, "batches that a thread makes ahead of the step that trains; 0: none"),
+    **{name: option for name, option in CODED.items() if name != "feedback"},
 }
 GUARDED = {
     "guard": Option("off", "on: rows are exact while they change fast, and lossy when that is safe", ("off", "on")),
@@ -113,6 +118,20 @@ def cache(settings: Settings) -> CachePolicy | None:
     if rows < 0 and settings["cache"] != CACHED["cache"].default:
         raise InputError("all halo features stay: set cache_rows to those that a worker may keep, or leave cache out")
     return None if rows < 0 else CachePolicy(settings["cache"], rows)
+
+
+def mini_batches(settings: Settings, **how: Any) -> Policy:
+    """Return the policy of mini-batches with these settings, drawn and fed as ``how`` says (`BatchPolicy`)."""
+    rows, gradients = coding({**settings, "feedback": False})
+    batches = BatchPolicy(
+        ahead=settings["ahead"],
+        rows=codec(settings["bits"]),  # they never change, so neither do their errors
+        seed=settings["seed"],
+        **how,
+    )
+    return Policy(
+        Savings(read_rows=False), Stages(**rows), Stages(**gradients), None, settings["seed"], batches=batches
+    )
 
 
 def coding(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:

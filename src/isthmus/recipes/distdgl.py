@@ -1,27 +1,23 @@
 """DistDGL: mini-batches of neighbours drawn for seed nodes, whose features are pulled from their owners."""
 
-from isthmus.comm import Stages, codec
 from isthmus.features.embedding import OPTIMIZERS, REDUCES, EmbeddingConfig
-from isthmus.local import Policy, Savings
-from isthmus.minibatch import BatchPolicy, DagPolicy
+from isthmus.local import Policy
+from isthmus.minibatch import DagPolicy
 from isthmus.minibatch.cache import CACHES, CacheConfig
 from isthmus.minibatch.seeds import SHARES
 from isthmus.recipes.base import MINI_BATCH, Option, Recipe, Settings
-from isthmus.recipes.common import CODED, coding
+from isthmus.recipes.common import BATCHED, mini_batches
 from isthmus.sample.neighbour_sampler import METHODS
 
 
 def policy(settings: Settings, dag: DagPolicy | None = None) -> Policy:
     """Return the policy of mini-batches with these settings; ``dag``: how tasks make them, if not one thread."""
-    rows, gradients = coding({**settings, "feedback": False})
-    batches = BatchPolicy(
+    return mini_batches(
+        settings,
         draw=settings["draw"],
         replace=settings["replace"],
         share=settings["share"],
-        ahead=settings["ahead"],
-        rows=codec(settings["bits"]),  # they never change, so neither do their errors
         cache=CacheConfig(settings["cache"], settings["cache_rows"], settings["window"]),
-        seed=settings["seed"],
         dag=dag,
         embedding=EmbeddingConfig(
             settings["embedding"],
@@ -30,9 +26,6 @@ def policy(settings: Settings, dag: DagPolicy | None = None) -> Policy:
             settings["embedding_reduce"],
             settings["hogwild"],
         ),
-    )
-    return Policy(
-        Savings(read_rows=False), Stages(**rows), Stages(**gradients), None, settings["seed"], batches=batches
     )
 
 
@@ -46,7 +39,7 @@ DISTDGL = Recipe(
         "draw": Option("uniform", "how neighbours are drawn: uniform, weighted (by edges) or labor", tuple(METHODS)),
         "replace": Option(False, "draw with replacement"),
         "share": Option("owner", "who takes a seed node: its owner; or even (as DistDGL), position", tuple(SHARES)),
-        "ahead": Option(2, "batches that a thread makes ahead of the step that trains; 0: none"),
+        "ahead": BATCHED["ahead"],
         "cache": Option("vip", "which features of other workers to keep: vip, degree or list", tuple(CACHES)),
         "cache_rows": Option(0.0, "how many of them: a number, or below 1 a share of a worker's own; 0: none"),
         "window": Option(8, "coming steps that the cache list looks at"),
@@ -55,7 +48,7 @@ DISTDGL = Recipe(
         "embedding_optimizer": Option("adam", "how they are updated: sgd, adagrad or adam", tuple(OPTIMIZERS)),
         "embedding_reduce": Option("sum", "what is made of a row's gradients: their sum, or mean", REDUCES),
         "hogwild": Option(False, "update them as gradients arrive, as DistDGL does; not reproducible"),
-        **{name: option for name, option in CODED.items() if name != "feedback"},
+        **BATCHED,
     },
     notes="Exact as a mini-batch method: every number of workers draws the same batches and gets the same losses.",
 )

@@ -2,6 +2,8 @@
 
 from isthmus.sample.blocks import Block, Blocks, Expansion, Numbering
 from isthmus.sample.boundary import Boundary
+from isthmus.sample.clusters import Clusters
+from isthmus.sample.joint import JointDraw, JointSampler, Scene
 from isthmus.sample.last_layer import FEW_NEEDED, LastLayer
 from isthmus.sample.neighbour_sampler import NeighbourSampler
 from isthmus.sample.neighbours import Neighbours
@@ -16,7 +18,10 @@ __all__ = [
     "Block",
     "Blocks",
     "Boundary",
+    "Clusters",
     "Expansion",
+    "JointDraw",
+    "JointSampler",
     "LastLayer",
     "NeighbourSampler",
     "Neighbours",
@@ -25,6 +30,7 @@ __all__ = [
     "RandomEdges",
     "RowNorms",
     "Sampler",
+    "Scene",
     "Schedule",
     "Structure",
 ]

@@ -47,6 +47,8 @@ class Blocks:
     degree: Tensor | None  # int64 [n], numbers of neighbours in the whole graph; None where they are not known here
     layers: tuple[Block, ...]  # the input layer first
     num_seeds: int
+    counts: Tensor | None = None  # float64 [num_seeds], by how much each seed node counts in the loss
+    weighted_degree: Tensor | None = None  # float64 [n], where edges count by their weights
 
 
 class Numbering:

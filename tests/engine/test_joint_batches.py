@@ -1,0 +1,129 @@
+"""Recipes whose workers draw one joint batch: the literal algorithms, exact limits, resumed runs, and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from exactly import assert_equal_runs, config, run
+from graphs import community_graph, cut, weighted_graph, with_few
+from oracle import harness, joint_batches
+from oracle.harness import LR, SEED, first_weights, relative
+
+from isthmus.comm import Hub
+from isthmus.engine import train
+from isthmus.engine.verify import verify
+from isthmus.errors import InputError
+from isthmus.recipes import find
+
+STEPS = 12
+
+
+def literal(graph, model, batches):
+    return joint_batches.losses(graph, model, first_weights(graph, model), batches, STEPS, LR)
+
+
+def agrees(folder, graph, recipe, options, model, want, **changes):
+    """Whether 1 to 3 workers have the losses of the literal algorithm."""
+    for workers in (1, 2, 3):
+        book = cut(graph, workers, "random", folder)
+        got, _ = harness.run(book, model, find(recipe).policy(options), STEPS, **changes)
+        assert relative(got, want) < 1e-10, workers
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "form"),
+    [("gcn", "batch", "directed"), ("sage", "graph", "weighted"), ("gcn", "graph", ""), ("sage", "batch", "weighted")],
+)
+def test_cluster_gcn(tmp_path, model, degrees, form):
+    graph = weighted_graph() if form == "weighted" else community_graph(60, directed=form == "directed")
+    graph = graph if form == "weighted" else replace(graph, edge_attr=None)
+    cluster = joint_batches.clusters_of(graph, 7, SEED)
+    want = literal(graph, model, joint_batches.cluster_gcn(graph, model, cluster, 3, degrees, SEED))
+    options = {"clusters": 7, "per_batch": 3, "degrees": degrees}
+    agrees(tmp_path, graph, "cluster-gcn", options, model, want)
+
+
+WHOLE = [("cluster-gcn", {"clusters": 5, "per_batch": 5}), ("cluster-gcn", {"clusters": 1, "degrees": "graph"})]
+"""Recipes and options with which every batch is the whole graph."""
+
+
+@pytest.mark.parametrize(("recipe", "options"), WHOLE)
+def test_a_batch_of_all_nodes_is_the_full_graph(tmp_path, recipe, options):
+    graph = community_graph()
+    full = run(cut(graph, 2, "metis", tmp_path), config("gcn"))
+    drawn = run(cut(graph, 3, "random", tmp_path), config("gcn"), find(recipe).policy(options))
+    assert_equal_runs(full, drawn)
+
+
+SMALL = [("cluster-gcn", {"clusters": 11, "per_batch": 3}, {})]
+"""Recipes, options and changes of the config with which batches are small."""
+
+
+@pytest.mark.parametrize(("recipe", "options", "changes"), SMALL)
+def test_dropout_attention_and_few_training_nodes(tmp_path, recipe, options, changes):
+    """Any number of workers has the losses of one, in batches without a training node too."""
+    graph, policy = with_few(community_graph()), find(recipe).policy(options)
+    asked = config("gat", 0.5, **changes)
+    alone = run(cut(graph, 1, "random", tmp_path), asked, policy)
+    assert_equal_runs(alone, run(cut(graph, 3, "metis", tmp_path), asked, policy))
+
+
+@pytest.mark.parametrize(("recipe", "options", "changes"), SMALL)
+def test_runs_go_on_and_verify(tmp_path, recipe, options, changes):
+    """A run goes on bit for bit in the middle of an epoch, and on fewer workers up to rounding."""
+    book, policy = cut(community_graph(), 3, "random", tmp_path), find(recipe).policy(options)
+
+    def losses(workers, steps, folder, resume=False):
+        asked, found = config("sage", 0.5, steps=steps, eval_every=3, **changes), []
+
+        def work(transport):
+            watch = (lambda line: found.append(line["loss"])) if transport.rank == 0 else None
+            return train(book, asked, transport, policy=policy, out=tmp_path / folder, resume=resume, watch=watch)
+
+        Hub(workers).run(work)
+        return found
+
+    through = losses(3, 9, "through")
+    assert losses(3, 5, "same") + losses(3, 9, "same", resume=True) == through
+    fewer = losses(3, 5, "fewer") + losses(2, 9, "fewer", resume=True)
+    np.testing.assert_allclose(fewer, through, rtol=0, atol=1e-10)
+    told = Hub(3).run(lambda transport: verify(book, config("gcn", steps=4, **changes), transport, policy))[0]
+    assert told["equal"], told
+
+
+def test_pygs_models_by_name(tmp_path):
+    pytest.importorskip("torch_geometric")
+    from torch_geometric.nn.models import GraphSAGE
+
+    from isthmus.nn import distribute
+
+    torch.manual_seed(0)
+    graph, policy = replace(community_graph(), edge_attr=None), find("cluster-gcn").policy({"clusters": 6})
+    model = GraphSAGE(10, 8, 3, 4, dropout=0.3).double()
+    one, three = (
+        run(cut(graph, workers, "random", tmp_path), config(), policy, distribute(model)) for workers in (1, 3)
+    )
+    assert_equal_runs(one, three)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "changes", "message"),
+    [
+        ("cluster-gcn", {}, {"fanout": "5,5,5"}, "leave --fanout out"),
+        ("cluster-gcn", {}, {"batch": "apart"}, "leave --batch apart out"),
+        ("cluster-gcn", {}, {"structure": "owner"}, "leave --structure owner out"),
+        ("cluster-gcn", {}, {"rows": "here"}, "leave --rows here out$"),
+        ("cluster-gcn", {}, {"eval_fanout": "5,5"}, r"--eval-fanout draws for 2 hop"),
+        ("cluster-gcn", {"clusters": 4}, {"batch_size": 10}, "leave --batch-size out, or clusters"),
+        ("cluster-gcn", {"clusters": 400}, {}, "120 nodes has no 400 clusters"),
+        ("cluster-gcn", {"clusters": -1}, {}, "clusters must be at least 0"),
+        ("cluster-gcn", {"degrees": "graph", "per_batch": 1}, {}, "set per_batch to 2 or more"),
+    ],
+)
+def test_refusals(tmp_path, recipe, options, changes, message):
+    book = cut(community_graph(), 1, "random", tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(book, config("gcn", **changes), find(recipe).policy(options))
