@@ -39,7 +39,7 @@ def spans_of(csr: Csr, rows: torch.Tensor) -> Spans:
 METHODS = {
     "uniform": lambda csr, spans, k, names, weight: kernels.draw_uniform(5, csr.indices, spans, k, False, True),
     "replace": lambda csr, spans, k, names, weight: kernels.draw_uniform(5, csr.indices, spans, k, True, True),
-    "labor": lambda csr, spans, k, names, weight: kernels.draw_labor(5, csr.indices, spans, names, k),
+    "labor": lambda csr, spans, k, names, weight: kernels.draw_labor(5, csr.indices, spans, names, k, True),
     "weighted": lambda csr, spans, k, names, weight: kernels.draw_by_weight(5, csr.indices, spans, weight, k),
     "weighted-replace": lambda csr, spans, k, names, weight: kernels.draw_by_weight(
         5, csr.indices, spans, weight, k, True

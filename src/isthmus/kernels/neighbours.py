@@ -8,6 +8,7 @@ torch twin and any device draw the same.
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -106,7 +107,9 @@ def draw_by_weight(
     return Drawn(indptr, indices[edges], edges, None if replace else threshold * 2.0**-40)
 
 
-def draw_labor(stream: int, indices: Tensor, spans: Spans, names: Tensor | None, fanout: int) -> Drawn:
+def draw_labor(
+    stream: int, indices: Tensor, spans: Spans, names: Tensor | None, fanout: int, numbers: bool = False
+) -> Drawn:
     r"""Draw by LABOR-0: row i keeps its edge from u iff :math:`r_u < fanout / d_i`, with one uniform r_u for all rows.
 
     ``names`` (int64 [columns]; None: the column itself) keys r_u. A row gets ``fanout`` edges on average, all of them
@@ -114,20 +117,26 @@ def draw_labor(stream: int, indices: Tensor, spans: Spans, names: Tensor | None,
     """
     lib = _core_for(indices)
     if lib is None:
-        indptr, edges = twin.draw_labor(stream, indices, spans, names, fanout)
-        return Drawn(indptr, indices[edges], edges)
-    counts = torch.empty(len(spans.begin), dtype=torch.int64)
-    rows = ctypes.c_uint64(stream), _int(len(counts)), _ptr(spans.begin), _ptr(spans.degree)
-    table = None  # the numbers r of all columns are made once if there are more edges to look at than columns
-    if names is not None and int(spans.degree.sum()) > len(names):
-        table = torch.empty(len(names), dtype=torch.int32)
-        lib.labor_table(ctypes.c_uint64(stream), _int(len(names)), _ptr(names), _ptr(table))
-    about = *rows, _ptr(indices), _ptr(names), _ptr(table), _int(fanout)
-    lib.count_labor(*about, _ptr(counts), torch.get_num_threads())
-    indptr = _starts(counts)
-    edges = torch.empty(int(indptr[-1]), dtype=torch.int64)
-    lib.draw_labor(*about, _ptr(indptr), _ptr(edges), torch.get_num_threads())
-    return Drawn(indptr, indices[edges], edges)
+        indptr, drawn = twin.draw_labor(stream, indices, spans, names, fanout)
+        return Drawn(indptr, indices[drawn], drawn if numbers else None)
+    counts, starts, threads = torch.empty_like(spans.begin), _starts(spans.degree), torch.get_num_threads()
+    every, table, tops = int(starts[-1]), None, None
+    if names is not None and every > len(names):  # make the numbers r of all columns once
+        table, tops = torch.empty(len(names), dtype=torch.int32), torch.zeros(len(names) + 3, dtype=torch.uint8)
+        lib.labor_table(ctypes.c_uint64(stream), _int(len(names)), _ptr(names), _ptr(table), _ptr(tops))
+    columns = room((every + 1,), torch.int32)  # far more than are touched
+    edges = room((every + 1,), torch.int64) if numbers else None
+    lib.draw_labor(
+        *(ctypes.c_uint64(stream), _int(len(counts)), _ptr(spans.begin), _ptr(spans.degree), _ptr(indices)),
+        *(_ptr(names), _ptr(table), _ptr(tops), _int(fanout), _ptr(starts), _ptr(counts), _ptr(columns), _ptr(edges)),
+        threads,
+    )
+    indptr, ends = _starts(counts), [len(counts) * k // threads for k in range(threads + 1)]
+    written = [(int(starts[a]), int(starts[a] + indptr[b] - indptr[a])) for a, b in pairwise(ends)]
+    columns, edges = (
+        None if one is None else torch.cat([one[begin:end] for begin, end in written]) for one in (columns, edges)
+    )
+    return Drawn(indptr, columns, edges)
 
 
 def number_nodes(met: Tensor, base: int, table: Tensor, nodes: Tensor, known: int) -> tuple[Tensor, int]:

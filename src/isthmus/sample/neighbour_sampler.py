@@ -67,7 +67,7 @@ class NeighbourSampler:
         if self.method == "uniform" or fanout < 0:
             return kernels.draw_uniform(stream, indices, spans, fanout, self.replace, edges)
         if self.method == "labor":
-            return kernels.draw_labor(stream, indices, spans, structure.original, fanout)
+            return kernels.draw_labor(stream, indices, spans, structure.original, fanout, edges)
         return kernels.draw_by_weight(stream, indices, spans, structure.weight, fanout, self.replace)
 
     def expand(self, structure: Structure, frontier: Tensor, step: int, hop: int, *, edges: bool = False) -> Expansion:
