@@ -9,28 +9,14 @@ seconds are the processor's, of one thread.
 import json
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import dgl
 import dgl.graphbolt as gb
 import numpy as np
 import torch
-from dgl.nn import SAGEConv
-from torch import nn
+from dgl_sage import Sage
 from torch.nn import functional
-
-
-class Model(nn.Module):
-    def __init__(self, widths):
-        super().__init__()
-        self.convs = nn.ModuleList(SAGEConv(a, b, "mean") for a, b in pairwise(widths))
-
-    def forward(self, blocks, x):
-        for k, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
-            x = conv(block, x)
-            x = x.relu() if k < len(blocks) - 1 else x
-        return x
 
 
 def sample(graph, seeds, fanouts):
@@ -58,7 +44,7 @@ def main():
     indptr, indices = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("indptr", "indices"))
     graph = gb.fused_csc_sampling_graph(indptr, indices)
     widths = [int(k) for k in (folder / "widths").read_text().split()]
-    model = Model([widths[0], *[hidden] * (len(fanouts) - 1), widths[1]])
+    model = Sage([widths[0], *[hidden] * (len(fanouts) - 1), widths[1]])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     for line in sys.stdin:
         task, file = line.split()

@@ -4,8 +4,9 @@
 
 PYTHON has DGL 2.1.0 (docs/minibatch.md says how to install it). Both train a 3-layer SAGE of width 128 with fanout
 15,10,5 and 1000 seed nodes for each of two trainers, one thread each, over the same links, on METIS parts with balanced
-edges and training nodes; they take turns. DistDGL runs a server and a trainer on each machine. Seeds per second are
-those of both trainers, of all epochs but the first, evaluation left out.
+edges and training nodes; they take turns. DistDGL runs a server and a trainer on each machine. Rows of the other
+machine's nodes always cross the link. Seeds per second are those of both trainers, of all epochs but the first,
+evaluation left out.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ OURS: dict[str, list[str]] = {
     "distdgl precision=bf16": ["--set", "precision=bf16"],
     "distdgl, together": ["--batch", "together"],
     "distdgl precision=bf16, together": ["--batch", "together", "--set", "precision=bf16"],
+    "distdgl precision=bf16 draw=labor": ["--set", "precision=bf16", "--set", "draw=labor"],
+    "distdgl precision=bf16 draw=labor, together": [
+        *("--batch", "together", "--set", "precision=bf16", "--set", "draw=labor")
+    ],
 }
 PORT = 30050  # of DGL's servers, on hosts of our own
 MACHINE = """
@@ -101,7 +106,8 @@ def ours(book: Book, own: list[str], asked: argparse.Namespace, out: Path) -> fl
         *(isthmus, "testbed", "--hosts", 2, "--link", asked.link, "--"),
         *(isthmus, "train", book.folder, "--recipe", "distdgl", *own, "--threads", 1, "--out", out, "--quiet"),
         *("--model", "sage", "--layers", 3, "--hidden", asked.hidden, "--dropout", 0, "--lr", 0.003),
-        *("--batch-size", size, "--fanout", asked.fanout, "--epochs", asked.epochs, "--eval-every", 10**6),
+        *("--batch-size", size, "--fanout", asked.fanout, "--rows", "owner"),
+        *("--epochs", asked.epochs, "--eval-every", 10**6),
     ]
     subprocess.run([str(word) for word in argv], check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -119,6 +125,7 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=1000, help="seed nodes of each trainer")
     options.add_argument("--fanout", default="15,10,5")
     options.add_argument("--hidden", type=int, default=128)
+    options.add_argument("--only", help="some of the runs of Isthmus by name, between semicolons")
     options.add_argument("--keep", type=Path, help="a folder for parts and logs, used again if it has them")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -132,7 +139,7 @@ def main() -> None:
             if peer is not None:
                 with Testbed(2, asked.link) as testbed:
                     found.setdefault("DistDGL", []).append(peer.train(testbed, asked))
-            for name, own in OURS.items():
+            for name, own in [one for one in OURS.items() if not asked.only or one[0] in asked.only.split(";")]:
                 found.setdefault(name, []).append(ours(book, own, asked, Path(scratch) / f"{turn}-{name}"))
     print(f"{asked.graph}, 2 machines, links of {asked.link}, 2 × {asked.batch} seeds\n")
     print("| | seeds/s | of turns | × DistDGL |\n|---|---|---|---|")

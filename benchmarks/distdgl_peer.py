@@ -10,12 +10,11 @@ import json
 import os
 import sys
 import time
-from itertools import pairwise
 
 import dgl
 import numpy as np
 import torch
-from dgl.nn import SAGEConv
+from dgl_sage import Sage
 from torch import distributed, nn
 from torch.nn import functional
 
@@ -29,18 +28,6 @@ def part(folder):
     dgl.distributed.partition_graph(
         graph, "graph", 2, f"{folder}/parts", balance_ntypes=graph.ndata["train"], balance_edges=True
     )
-
-
-class Sage(nn.Module):
-    def __init__(self, widths):
-        super().__init__()
-        self.convs = nn.ModuleList(SAGEConv(a, b, "mean") for a, b in pairwise(widths))
-
-    def forward(self, blocks, x):
-        for k, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
-            x = conv(block, x)
-            x = x.relu() if k < len(self.convs) - 1 else x
-        return x
 
 
 def train(fanout, batch, hidden, epochs, classes):
