@@ -134,7 +134,7 @@ def draw_labor(
     indptr, ends = _starts(counts), [len(counts) * k // threads for k in range(threads + 1)]
     written = [(int(starts[a]), int(starts[a] + indptr[b] - indptr[a])) for a, b in pairwise(ends)]
     kept = [torch.cat([one[begin:end] for begin, end in written]) for one in (columns, edges) if one is not None]
-    return Drawn(indptr, *kept)
+    return Drawn(indptr, kept[0], kept[1] if numbers else None)
 
 
 def number_nodes(met: Tensor, base: int, table: Tensor, nodes: Tensor, known: int) -> tuple[Tensor, int]:
