@@ -28,6 +28,21 @@ def test_native_and_twin_agree(dtype, width, rows):
         torch.testing.assert_close(got, want, **close)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_merged_moments_are_those_of_all_rows(groups):
+    """Of workers with unequal numbers of rows, one of them with none, and of a group that nobody has rows of."""
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(n, 5, dtype=torch.float64, generator=draw) + 100 for n in (7, 0, 1, 40)]
+    every = torch.zeros(len(rows), groups, 11, dtype=torch.float64)
+    for q, x in enumerate(rows):
+        every[q, -1] = torch.cat([torch.tensor([float(len(x))]), *twin.column_moments(x)])
+    x = torch.cat(rows)
+    want = torch.zeros(groups, 11, dtype=torch.float64)
+    want[-1] = torch.cat([torch.tensor([48.0]), x.mean(0), x.var(0, correction=0)])
+    for where in (kernels, twin):
+        torch.testing.assert_close(where.merge_moments(every), want, rtol=1e-12, atol=0)
+
+
 def test_rows_with_gaps_and_any_number_of_threads(monkeypatch):
     x = torch.randn(9000, 24)[:, 3:20]
     want = kernels.column_moments(x.contiguous())

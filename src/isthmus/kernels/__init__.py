@@ -7,7 +7,7 @@ from isthmus.kernels.host_rows import HostRows
 from isthmus.kernels.levels import WaterFilling, draw_weighted, edge_probability, fill_levels, floored, inclusion
 from isthmus.kernels.linear import bf16_is_fast, half_product
 from isthmus.kernels.memory import Memory, memory_of
-from isthmus.kernels.moments import column_moments, norm_grad, norm_grad_sums
+from isthmus.kernels.moments import column_moments, merge_moments, norm_grad, norm_grad_sums
 from isthmus.kernels.neighbours import (
     Drawn,
     draw_by_weight,
@@ -70,6 +70,7 @@ __all__ = [
     "inclusion",
     "kept_positive",
     "memory_of",
+    "merge_moments",
     "norm_grad",
     "norm_grad_sums",
     "number_nodes",

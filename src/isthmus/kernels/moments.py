@@ -28,6 +28,22 @@ def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, squares
 
 
+def merge_moments(every: Tensor) -> Tensor:
+    """Return number, means and variances (biased) of all workers' rows by group, float64 [groups, 1 + 2F].
+
+    ``every`` [workers, groups, 1 + 2F] has the number of each worker's rows and what `column_moments` gives of them.
+    They are merged as Chan, Golub and LeVeque do it, which loses no digits where the mean is large beside the
+    deviation, and in the order of workers, so that all of them get the same bits.
+    """
+    lib = _core_for(every)
+    if lib is None:
+        return twin.merge_moments(every)
+    workers, groups, size = every.shape
+    merged = torch.empty(groups, size, dtype=torch.float64)
+    lib.merge_moments(_int(workers), _int(groups), _int(size // 2), _ptr(every), _ptr(merged))
+    return merged
+
+
 def norm_grad_sums(x: Tensor, grad: Tensor, mean: Tensor) -> Tensor:
     """Return Σ grad and Σ grad (x - mean) down the columns, float64 [2, F]; x and grad [n, F], mean [F]."""
     lib = _core_for(x)

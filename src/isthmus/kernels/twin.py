@@ -115,6 +115,15 @@ def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.double(), variance.double() * len(x)
 
 
+def merge_moments(every: Tensor) -> Tensor:
+    width = every.shape[2] // 2
+    numbers, means, squares = every.split([1, width, width], dim=2)
+    number = numbers.sum(0)
+    mean = (means * (numbers / number.clamp_min(1))).sum(0)
+    squares = (squares + numbers * (means - mean).square()).sum(0)
+    return torch.cat([number, mean, squares / number.clamp_min(1)], dim=1)
+
+
 def norm_grad_sums(x: Tensor, grad: Tensor, mean: Tensor) -> Tensor:
     return torch.stack([grad.sum(0), (grad * (x - mean)).sum(0)]).double()
 

@@ -90,24 +90,17 @@ def where(run: Runtime, site: int, pass_: str) -> Where:
 
 
 def merged_moments(run: Runtime, x: Tensor, groups: Groups, site: int) -> Moments:
-    """Return the moments of all workers' rows in float64, without a gradient.
-
-    Means and sums of squared deviations are merged as Chan, Golub and LeVeque do it, which loses no digits where the
-    mean is large beside the deviation.
-    """
+    """Return the moments of all workers' rows in float64, without a gradient."""
     if groups.of_row is None:
-        number = x.new_full((1, 1), len(x), dtype=torch.float64)
-        mean, squares = (one[None] for one in kernels.column_moments(x))
+        mean, squares = kernels.column_moments(x)
+        mine = torch.cat([mean.new_tensor([float(len(x))]), mean, squares])[None]
     else:
         number = groups.sum(x.new_ones(len(x), 1, dtype=torch.float64))
         mean = groups.sum(x.double()) / number.clamp_min(1)
         squares = groups.sum((x.double() - groups.spread(mean)).square())
-    every = run.transport.stack(torch.cat([number, mean, squares], dim=1), where(run, site, FORWARD))
-    numbers, means, squares = every.split([1, x.shape[1], x.shape[1]], dim=2)
-    number = numbers.sum(0)
-    mean = (means * numbers).sum(0) / number.clamp_min(1)
-    squares = (squares + numbers * (means - mean).square()).sum(0)
-    return Moments(number, mean, squares / number.clamp_min(1))
+        mine = torch.cat([number, mean, squares], dim=1)
+    merged = kernels.merge_moments(run.transport.stack(mine, where(run, site, FORWARD)))
+    return Moments(*merged.split([1, x.shape[1], x.shape[1]], dim=1))
 
 
 class _Moments(Function):

@@ -59,7 +59,8 @@ def _forward(norm: nn.Module, alone: Callable, scope: Scope, x: Tensor, *rest: A
             f"{type(norm).__name__} is given the rows of halo nodes, which would count several times: normalise this "
             "worker's own rows, before graph.halo"
         )
-    return form(scope.graph, norm, x, *rest, **options)
+    with torch._C.DisableTorchFunction():  # straight, not by way of `NodeDropout`: norms take many small steps
+        return form(scope.graph, norm, x, *rest, **options)
 
 
 def _is_over_nodes(module: nn.Module) -> bool:
@@ -110,7 +111,7 @@ class _BatchNormed(Function):
 
     @staticmethod
     def forward(ctx: Any, run: Any, site: int, moments: Moments, eps: float, x: Tensor, weight: Any, bias: Any):
-        number, mean, variance = (one.to(x.dtype).flatten() for one in moments)
+        number, mean, variance = (one[0].to(x.dtype) for one in moments)
         ctx.run, ctx.site, ctx.eps = run, site, eps
         ctx.save_for_backward(x, weight, number, mean, variance)
         return batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), x.new_empty(0)
@@ -130,9 +131,9 @@ class _BatchNormed(Function):
 def _track(norm: Any, share: float, moments: Moments) -> None:
     """Move the running statistics towards the moments; several groups count by their mean."""
     number, mean, variance = moments
-    unbiased = variance * number / (number - 1).clamp_min(1)
+    unbiased = variance * (number / (number - 1).clamp_min(1))
     for running, now in ((norm.running_mean, mean), (norm.running_var, unbiased)):
-        running.lerp_(now.detach().mean(0).to(running.dtype), share)
+        running.lerp_((now[0] if len(now) == 1 else now.mean(0)).detach().to(running.dtype), share)
 
 
 def _pyg_batch_norm(graph: LocalGraph, norm: Any, x: Tensor) -> Tensor:

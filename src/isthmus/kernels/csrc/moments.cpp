@@ -100,6 +100,31 @@ void centred_grad(int64_t rows, int64_t width, const T* x, const T* grad, const 
 }  // namespace
 }  // namespace isthmus
 
+// Merges the moments of several workers, group by group. Worker q has for group g a row of `every` [workers, groups,
+// 1 + 2 width]: the number of its rows, their means and sums of squared deviations. merged [groups, 1 + 2 width] gets
+// number, means and variances of all rows.
+ISTHMUS_API void merge_moments(int64_t workers, int64_t groups, int64_t width, const double* every, double* merged) {
+  const int64_t size = 1 + 2 * width;
+  std::fill(merged, merged + groups * size, 0.0);
+  for (int64_t g = 0; g < groups; ++g) {
+    double *__restrict__ mean = merged + g * size + 1, *__restrict__ variance = mean + width, number = 0;
+    for (int64_t q = 0; q < workers; ++q) number += every[(q * groups + g) * size];
+    const double all = std::max(number, 1.0);
+    for (int64_t q = 0; q < workers; ++q) {
+      const double* __restrict__ row = every + (q * groups + g) * size;
+      for (int64_t f = 0; f < width; ++f) mean[f] += row[0] / all * row[1 + f];
+    }
+    for (int64_t q = 0; q < workers; ++q) {
+      const double* __restrict__ row = every + (q * groups + g) * size;
+      for (int64_t f = 0; f < width; ++f) {
+        const double away = row[1 + f] - mean[f];
+        variance[f] += (row[1 + width + f] + row[0] * away * away) / all;
+      }
+    }
+    merged[g * size] = number;
+  }
+}
+
 #define ISTHMUS_MOMENTS(SUFFIX, T)                                                                                   \
   ISTHMUS_API void column_moments_##SUFFIX(int64_t rows, int64_t width, const T* x, int64_t stride, double* mean,    \
                                            double* squares, int threads) {                                           \
