@@ -19,7 +19,7 @@ from isthmus.partition.vertex import VERTEX_METHODS, VertexOptions, expansion, m
 from isthmus.partition.vertex import edges as vertex_edges
 
 needs_core = pytest.mark.skipif(core() is None, reason="the native core was not built: no C++ compiler at install")
-OPTIONS = {"ebv": [{}, {"hosts": 2}], "hep": [{}, {"tau": 1.5}]}
+OPTIONS = {"ebv": [{}, {"hosts": 2}, {"hosts": 2, "host_score": "as-published"}], "hep": [{}, {"tau": 1.5}]}
 CASES = [(name, options) for name in VERTEX_METHODS for options in OPTIONS.get(name, [{}])]
 
 
@@ -82,14 +82,19 @@ def test_expansion_finds_the_communities():
     assert replicas("ne") < 1.3 < 1.6 < replicas("ebv") < replicas("random")
 
 
-def test_gamma_keeps_replicas_on_their_hosts():
+def test_gamma_spares_messages_between_hosts():
+    """A mirror and its master on another host send each other one message; masters are where most replicas are."""
     graph = communities(nodes=600, groups=6, inside=0.7)
 
-    def hosts(gamma):
-        host = place(graph, "ebv", hosts=2, gamma=gamma) // 2
-        return len(np.unique(np.stack([edges_of(graph)[:, 0], host], 1), axis=0))
+    def outer(parts, gamma):
+        part = place(graph, "ebv", parts, hosts=2, gamma=gamma)
+        at = np.unique(np.stack([edges_of(graph)[:, 0], part], 1), axis=0)
+        owner = masters(graph, parts, part, [k * 2 // parts for k in range(parts)] if gamma else None)
+        far = at[at[:, 1] * 2 // parts != owner[at[:, 0]] * 2 // parts]
+        return (np.bincount(far[:, 1], minlength=parts) + np.bincount(owner[far[:, 0]], minlength=parts)).max()
 
-    assert hosts(0.3) < hosts(0.0)
+    assert outer(4, 0.1) < 0.9 * outer(4, 0.0)
+    assert outer(8, 0.1) < 0.8 * outer(8, 0.0)
 
 
 def test_tau_is_as_large_as_memory_allows():
@@ -98,6 +103,18 @@ def test_tau_is_as_large_as_memory_allows():
     assert expansion.most_tau(degree, 2 * 8 * 108) == np.inf
     limit = expansion.most_tau(degree, 2 * 8 * 107)  # all but the hub fit
     assert (degree > limit * degree.mean()).tolist() == [False, False, False, False, True]
+
+
+def test_the_book_says_what_was_chosen(tmp_path):
+    graph = communities(nodes=60, groups=2)
+    for method, given, chosen in [
+        ("hep", {}, {"tau": "inf"}),
+        ("hep", {"tau": 1.5}, {"tau": 1.5}),
+        ("ebv", {"hosts": 2}, {"gamma": 0.1, "host_score": "messages"}),
+    ]:
+        book = partition(graph, 2, method, cut="vertex", out=tmp_path / f"{method}{len(given)}", **given)
+        assert chosen.items() <= Book.read(tmp_path / f"{method}{len(given)}").options.items()
+        assert book.options == Book.read(tmp_path / f"{method}{len(given)}").options
 
 
 def test_masters_are_replicas_and_send_alike():

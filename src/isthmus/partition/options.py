@@ -10,6 +10,7 @@ from isthmus.partition.bytegnn import ASSIGNMENTS
 from isthmus.partition.methods import METHODS
 from isthmus.partition.order import ORDERS
 from isthmus.partition.vertex import VERTEX_METHODS
+from isthmus.partition.vertex.options import HOST_SCORES
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class PartitionOptions:
     gamma: float | None = option(
         None, "Weight of replicas on other hosts, for ebv; 0.1 with several hosts.", "Cutting", "partition"
     )
+    host_score: str | None = option(
+        None, "What gamma weighs, for ebv: {choices}.", "Cutting", "partition", choices=HOST_SCORES
+    )
+    """"messages" (None): rows that cross between hosts; "as-published": first replicas on another host."""
     tau: float | None = option(
         None, "Multiple of the mean degree above which hep streams; as memory allows.", "Cutting", "partition"
     )

@@ -47,7 +47,7 @@ def partition(
     """
     asked = PartitionOptions(method, **options)
     chosen = asked.method or ("hep" if asked.cut == "vertex" else "metis")
-    how = chosen_options(asked, chosen)
+    how, chosen_method = chosen_options(asked, chosen), method_of(asked.cut, chosen)
     order = asked.order or ("ldg" if chosen in STREAMS or graph.num_edges > METIS_EDGES * parts else "metis")
     check_order(order, asked.block_nodes)
     check_target(
@@ -58,6 +58,8 @@ def partition(
     report("assign", 0, 1)
     edge_part = None
     if isinstance(how, VertexOptions):
+        assert isinstance(chosen_method, VertexMethod), "these are the options of a vertex-cut"
+        how = chosen_method.settle(graph, how)
         edge_part = place_edges(graph, parts, chosen, how, lambda done, total: report("assign", done, total))
         host = how.host_of(parts) if how.weight else None  # with gamma 0 hosts are unknown
         owner = fill_empty(masters(graph, parts, edge_part, host), parts, graph.degree)
@@ -69,8 +71,13 @@ def partition(
     inside = {"order": order, "block_nodes": asked.block_nodes, "seed": asked.seed}
     members = order_parts(graph, owner, parts, progress=report, **inside)  # type: ignore[arg-type]
     layout = Layout(Relabelling.of(members), asked.cut, edge_part)
-    recorded = {name: getattr(how, name) for name in method_of(asked.cut, chosen).takes} | inside
+    recorded = {name: _in_json(getattr(how, name)) for name in chosen_method.takes} | inside
     return write_parts(graph, layout, out, method=chosen, options=recorded, overwrite=asked.overwrite, progress=report)
+
+
+def _in_json(value: Any) -> Any:
+    """Return the value of an option as json can say it: it has no infinite numbers."""
+    return "inf" if value == float("inf") else value
 
 
 def method_of(cut: str, name: str) -> Method | VertexMethod:

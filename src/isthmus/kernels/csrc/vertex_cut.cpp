@@ -25,22 +25,56 @@ ISTHMUS_API void edges_by_degree(int64_t nodes, const int64_t* indptr, const int
   });
 }
 
-// Places edges[0..count) by EBV. costs = {of a new replica, of a new host, of an edge in a part, of a node in a part};
-// cost [parts] is what the loads of every part add; host [parts].
+namespace {
+
+// Says on which hosts another replica of a node costs more: where it would talk to a master on another host or, as
+// published, where the node has none yet.
+struct FarHosts {
+  int64_t width, hosts;
+  bool messages;
+  std::vector<uint64_t> masks;  // per host, the set of its parts
+  std::vector<uint8_t> far;     // per host
+
+  FarHosts(int64_t parts, const int32_t* host, int64_t width, bool messages) : width(width), messages(messages) {
+    hosts = 1 + *std::max_element(host, host + parts);
+    masks.assign(hosts * width, 0), far.assign(hosts, 0);
+    for (int64_t p = 0; p < parts; ++p) masks[host[p] * width + p / 64] |= uint64_t(1) << (p % 64);
+  }
+
+  // Looks at a node with these replicas; its owner is on the host that has the most of them.
+  void look(const uint64_t* replicas) {
+    int64_t most = 0;
+    for (int pass = 0; pass < 2; ++pass)
+      for (int64_t h = 0; h < hosts; ++h) {
+        int64_t count = 0;
+        for (int64_t k = 0; k < width; ++k) count += __builtin_popcountll(replicas[k] & masks[h * width + k]);
+        if (pass == 0) most = std::max(most, count);
+        else far[h] = messages ? count < most : count == 0;
+      }
+  }
+};
+
+}  // namespace
+
+// Places edges[0..count) by EBV. costs = {of a new replica, of one on a far host, of an edge in a part, of a node in a
+// part}; cost [parts] is what the loads of every part add; host [parts]; messages: see FarHosts.
 ISTHMUS_API void ebv_place(int64_t count, const int64_t* edges, const int32_t* rows, const int32_t* indices,
-                           int64_t parts, const int32_t* host, const int64_t* costs, int64_t* cost, int64_t width,
-                           uint64_t* replicas, uint64_t* host_replicas, int16_t* part) {
-  Replicas here{replicas, width}, there{host_replicas, width};
+                           int64_t parts, const int32_t* host, int64_t messages, const int64_t* costs, int64_t* cost,
+                           int64_t width, uint64_t* replicas, int16_t* part) {
+  Replicas here{replicas, width};
+  FarHosts of_u(parts, host, width, messages), of_v = of_u;
   for (int64_t k = 0; k < count; ++k) {
     const int32_t u = rows[k], v = indices[edges[k]];
+    if (costs[1]) of_u.look(replicas + u * width), of_v.look(replicas + v * width);
     int64_t best = 0, least = INT64_MAX;
     for (int64_t p = 0; p < parts; ++p) {
-      int64_t score = cost[p] + costs[0] * (2 - here.has(u, p) - here.has(v, p));
-      if (costs[1]) score += costs[1] * (2 - there.has(u, host[p]) - there.has(v, host[p]));
+      int64_t score = cost[p];
+      if (!here.has(u, p)) score += costs[0] + costs[1] * of_u.far[host[p]];
+      if (!here.has(v, p)) score += costs[0] + costs[1] * of_v.far[host[p]];
       if (score < least) best = p, least = score;
     }
     cost[best] += costs[2] + costs[3] * (2 - here.has(u, best) - here.has(v, best));
-    for (const int32_t node : {u, v}) here.add(node, best), there.add(node, host[best]);
+    here.add(u, best), here.add(v, best);
     part[edges[k]] = (int16_t)best;
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +16,7 @@ from isthmus.partition.adjacency import csr
 from isthmus.partition.methods import from_outside
 from isthmus.partition.vertex import twin
 from isthmus.partition.vertex.edges import Report, mark_replicas, replica_sets
-from isthmus.partition.vertex.expansion import hep, ne
+from isthmus.partition.vertex.expansion import hep, ne, tau_of
 from isthmus.partition.vertex.options import VertexOptions
 from isthmus.partition.vertex.streams import ebv, hash_edges, hdrf, random_edges
 
@@ -32,6 +32,8 @@ class VertexMethod:
     place: Callable[[Graph, int, VertexOptions, Report], np.ndarray]  # → int16 [E]
     description: str
     takes: tuple[str, ...] = ()
+    settle: Callable[[Graph, VertexOptions], VertexOptions] = lambda graph, options: options
+    """Returns the options with those filled in that depend on the graph and on this machine, for the book to say."""
 
 
 VERTEX_METHODS = MappingProxyType(
@@ -40,9 +42,15 @@ VERTEX_METHODS = MappingProxyType(
             hep,
             "neighbourhood expansion, hubs streamed where memory is short: the fewest replicas",
             ("seed", "tolerance", "tau"),
+            lambda graph, options: replace(options, tau=tau_of(graph, options)),
         ),
         "ne": VertexMethod(ne, "neighbourhood expansion of the whole graph in memory", ("seed",)),
-        "ebv": VertexMethod(ebv, "edge by edge, edges and nodes balanced, hosts known (CDFGNN's)", ("hosts", "gamma")),
+        "ebv": VertexMethod(
+            ebv,
+            "edge by edge, edges and nodes balanced, hosts known (CDFGNN's)",
+            ("hosts", "gamma", "host_score"),
+            lambda graph, options: replace(options, gamma=options.weight),
+        ),
         "hdrf": VertexMethod(hdrf, "one pass over the edges, high degrees replicated first", ("tolerance",)),
         "hash": VertexMethod(hash_edges, "by a hash of the end of smaller degree (DBH)", ("seed",)),
         "random": VertexMethod(random_edges, "every edge anywhere: the worst cut, a baseline", ("seed",)),

@@ -36,7 +36,7 @@ def hep(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.
     if graph.num_edges > MOST_EDGES:
         raise InputError(f"expansion holds at most {MOST_EDGES:,} edges, not {graph.num_edges:,}: use --method hdrf")
     degree = total_degree(graph)
-    tau = most_tau(degree, free_memory()) if options.tau is None else options.tau
+    tau = tau_of(graph, options)
     high = degree > (tau * degree.mean() if np.isfinite(tau) else np.inf)
     part = np.full(graph.num_edges, -1, np.int16)
     streamed = _count_between(graph, high)
@@ -51,6 +51,11 @@ def hep(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.
     left = _unplaced(graph, part) & ~_between(graph, high) if streamed else _unplaced(graph, part)
     part[left] = parts - 1
     return hdrf(graph, parts, options, lambda done, total: None, (part, high)) if streamed else part
+
+
+def tau_of(graph: Graph, options: VertexOptions) -> float:
+    """Return the τ in force: the one that was given, or as large as half of the free memory allows."""
+    return most_tau(total_degree(graph), free_memory()) if options.tau is None else options.tau
 
 
 def most_tau(degree: np.ndarray, memory: int | None) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from isthmus.errors import InputError
 
 GAMMA = 0.1
+MESSAGES = "messages"
+HOST_SCORES = (MESSAGES, "as-published")
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class VertexOptions:
     """Machines on which the parts will be trained, in equal blocks of consecutive parts."""
     gamma: float | None = None
     """The weight of replicas on other hosts against replicas in other parts; 0.1 with several hosts, else none."""
+    host_score: str = MESSAGES
+    """What gamma weighs: messages between hosts, or as published first replicas on another host."""
     tau: float | None = None
     """Nodes with more than tau times the mean degree are not expanded, and their edges among each other are streamed;
     as large as the free memory allows."""
@@ -34,6 +38,8 @@ class VertexOptions:
             raise InputError(f"gamma must be in [0, 1), not {self.gamma}: the paper's is 0.1")
         if self.gamma and self.hosts == 1:
             raise InputError("gamma weighs replicas on other hosts: say how many there are (--hosts)")
+        if self.host_score not in HOST_SCORES:
+            raise InputError(f"unknown host_score '{self.host_score}': choose one of {', '.join(HOST_SCORES)}")
         if self.tau is not None and not self.tau > 0:
             raise InputError(f"tau must be above 0, not {self.tau}: it is a multiple of the mean degree")
 

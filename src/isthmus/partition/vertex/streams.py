@@ -3,7 +3,10 @@
 EBV (Zhang et al. 2021, with the hosts of CDFGNN, eq. 24), edges in ascending order of the sum of their ends' degrees;
 an edge (u, v) goes to the part p of least
 
-    (1 − γ) (new_p(u) + new_p(v)) + γ (new_host(p)(u) + new_host(p)(v)) + |E_p| / (|E| / P) + |V_p| / (|V| / P)
+    (1 − γ) (new_p(u) + new_p(v)) + γ (far_p(u) + far_p(v)) + |E_p| / (|E| / P) + |V_p| / (|V| / P)
+
+new_p(u): p has no replica of u; far_p(u): and the host of p has fewer replicas of u than another one, where u's owner
+will be, so that two messages more cross between hosts. As published: the host of p has no replica of u.
 
 HDRF (Petroni et al. 2015), edges as they come; to the part of the largest
 
@@ -21,7 +24,7 @@ from isthmus.kernels.native import call, core
 from isthmus.partition.adjacency import csr, row_chunks
 from isthmus.partition.vertex import twin
 from isthmus.partition.vertex.edges import Report, capacity, mark_replicas, num_placed, replica_sets, total_degree
-from isthmus.partition.vertex.options import VertexOptions
+from isthmus.partition.vertex.options import MESSAGES, VertexOptions
 
 ONE = 1 << 40  # scores are whole numbers, in which this stands for one
 CHUNK_EDGES = 1 << 24  # between two reports of progress
@@ -31,23 +34,22 @@ Key = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def ebv(graph: Graph, parts: int, options: VertexOptions, report: Report) -> np.ndarray:
     """Place the edges by EBV; int16 [E], set for one direction of the edges of a symmetric graph."""
     host = np.array(options.host_of(parts), np.int32)
-    gamma = options.weight
+    gamma, messages = options.weight, options.host_score == MESSAGES
     count, library = num_placed(graph), core()
     weights = round((1 - gamma) * ONE), round(gamma * ONE)
     costs = np.array([*weights, ONE * parts // max(1, count), ONE * parts // graph.num_nodes], np.int64)
     part = np.full(graph.num_edges, -1, np.int16)
     if library is None:
-        return twin.ebv(graph, host, costs, total_degree(graph), part)
+        return twin.ebv(graph, host, messages, costs, total_degree(graph), part)
     indptr, indices = csr(graph)
     order, rows = np.empty(count, np.int64), np.empty(count, np.int32)
     whole = graph.num_nodes, indptr, indices
     call(library.edges_by_degree, *whole, total_degree(graph), int(graph.symmetric), order, rows)
-    sets, host_sets = replica_sets(graph.num_nodes, parts), replica_sets(graph.num_nodes, parts)
-    load, width = np.zeros(parts, np.int64), sets.shape[1]
+    sets, load = replica_sets(graph.num_nodes, parts), np.zeros(parts, np.int64)
     for first in range(0, count, CHUNK_EDGES):
         some = slice(first, min(first + CHUNK_EDGES, count))
         edges = some.stop - first, order[some], rows[some], indices
-        call(library.ebv_place, *edges, parts, host, costs, load, width, sets, host_sets, part)
+        call(library.ebv_place, *edges, parts, host, int(messages), costs, load, sets.shape[1], sets, part)
         report(some.stop, count)
     return part
 

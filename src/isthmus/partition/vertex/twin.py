@@ -21,24 +21,29 @@ def placed_edges(graph: Graph) -> Iterator[tuple[int, int, int]]:
                 yield e, row, int(graph.indices[e])
 
 
-def ebv(graph: Graph, host: np.ndarray, costs: np.ndarray, degree: np.ndarray, part: np.ndarray) -> np.ndarray:
+def ebv(
+    graph: Graph, host: np.ndarray, messages: bool, costs: np.ndarray, degree: np.ndarray, part: np.ndarray
+) -> np.ndarray:
     parts = len(host)
-    new_replica, new_host, of_edge, of_node = costs.tolist()
+    new_replica, new_far, of_edge, of_node = costs.tolist()
     here: dict[int, set[int]] = defaultdict(set)
-    there: dict[int, set[int]] = defaultdict(set)
     load = [0] * parts
+
+    def cost(node: int, p: int) -> int:
+        """Return the cost of a replica in p, if it is new."""
+        count = Counter(int(host[q]) for q in here[node])
+        far = count[int(host[p])] < max(count.values(), default=0) if messages else not count[int(host[p])]
+        return 0 if p in here[node] else new_replica + new_far * far
+
     for e, u, v in sorted(placed_edges(graph), key=lambda edge: degree[edge[1]] + degree[edge[2]]):
 
         def score(p: int, u: int = u, v: int = v) -> int:
-            replicas = (p not in here[u]) + (p not in here[v])
-            hosts = (host[p] not in there[u]) + (host[p] not in there[v])
-            return load[p] + new_replica * replicas + new_host * int(hosts)
+            return load[p] + cost(u, p) + cost(v, p)
 
         best = min(range(parts), key=score)  # the first of several
         load[best] += of_edge + of_node * ((best not in here[u]) + (best not in here[v]))
-        for node in (u, v):
-            here[node].add(best)
-            there[node].add(int(host[best]))
+        here[u].add(best)
+        here[v].add(best)
         part[e] = best
     return part
 
