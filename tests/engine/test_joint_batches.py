@@ -11,6 +11,8 @@ from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, weighted_graph, with_few
 from oracle import harness, joint_batches
 from oracle.harness import LR, SEED, first_weights, relative
+from oracle.layer_wise import layer_wise
+from oracle.saint import saint
 
 from isthmus.comm import Hub
 from isthmus.engine import train
@@ -46,19 +48,56 @@ def test_cluster_gcn(tmp_path, model, degrees, form):
     agrees(tmp_path, graph, "cluster-gcn", options, model, want)
 
 
-WHOLE = [("cluster-gcn", {"clusters": 5, "per_batch": 5}), ("cluster-gcn", {"clusters": 1, "degrees": "graph"})]
+@pytest.mark.parametrize(
+    ("model", "kind", "coverage"),
+    [("gcn", "node", 0), ("sage", "edge", 0), ("gcn", "walk", 3), ("sage", "node", 2), ("gcn", "edge", 0)],
+)
+def test_graphsaint(tmp_path, model, kind, coverage):
+    graph = weighted_graph() if model == "sage" else replace(community_graph(60, directed=True), edge_attr=None)
+    want = literal(graph, model, saint(graph, model, kind, 20, SEED, coverage=coverage))
+    agrees(tmp_path, graph, "graphsaint", {"kind": kind, "coverage": coverage}, model, want, batch_size=20)
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "options"),
+    [("gcn", "fastgcn", {}), ("sage", "ladies", {"renormalised": True}), ("gcn", "ladies", {"renormalised": False})],
+)
+def test_layer_by_layer(tmp_path, model, recipe, options):
+    graph = weighted_graph() if model == "sage" else replace(community_graph(60, directed=True), edge_attr=None)
+    want = literal(graph, model, layer_wise(graph, model, recipe, 15, 11, SEED, **options))
+    agrees(tmp_path, graph, recipe, {"layer_nodes": 15, **options}, model, want, batch_size=11)
+
+
+WHOLE = [
+    ("cluster-gcn", {"clusters": 5, "per_batch": 5}, {}),
+    ("cluster-gcn", {"clusters": 1, "degrees": "graph"}, {}),
+    ("graphsaint", {"kind": "node"}, {"batch_size": 50_000}),
+    ("graphsaint", {"kind": "edge"}, {"batch_size": 4_000}),
+    ("graphsaint", {"coverage": 3}, {"batch_size": 5_000}),
+    ("fastgcn", {"layer_nodes": 120}, {}),
+    ("ladies", {"layer_nodes": 120}, {}),
+]
 """Recipes and options with which every batch is the whole graph."""
 
 
-@pytest.mark.parametrize(("recipe", "options"), WHOLE)
-def test_a_batch_of_all_nodes_is_the_full_graph(tmp_path, recipe, options):
-    graph = community_graph()
-    full = run(cut(graph, 2, "metis", tmp_path), config("gcn"))
-    drawn = run(cut(graph, 3, "random", tmp_path), config("gcn"), find(recipe).policy(options))
-    assert_equal_runs(full, drawn)
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    return run(cut(community_graph(), 2, "metis", tmp_path_factory.mktemp("full")), config("gcn"))
 
 
-SMALL = [("cluster-gcn", {"clusters": 11, "per_batch": 3}, {})]
+@pytest.mark.parametrize(("recipe", "options", "changes"), WHOLE)
+def test_a_batch_of_all_nodes_is_the_full_graph(tmp_path, full, recipe, options, changes):
+    book, policy = cut(community_graph(), 3, "random", tmp_path), find(recipe).policy(options)
+    assert_equal_runs(full, run(book, config("gcn", **changes), policy))
+
+
+SMALL = [
+    ("cluster-gcn", {"clusters": 11, "per_batch": 3}, {}),
+    ("graphsaint", {"coverage": 2}, {"batch_size": 7}),
+    ("graphsaint", {"kind": "edge"}, {"batch_size": 11}),
+    ("ladies", {"layer_nodes": 20}, {"batch_size": 3}),
+    ("fastgcn", {"layer_nodes": 20}, {"batch_size": 3}),
+]
 """Recipes, options and changes of the config with which batches are small."""
 
 
@@ -71,7 +110,10 @@ def test_dropout_attention_and_few_training_nodes(tmp_path, recipe, options, cha
     assert_equal_runs(alone, run(cut(graph, 3, "metis", tmp_path), asked, policy))
 
 
-@pytest.mark.parametrize(("recipe", "options", "changes"), SMALL)
+@pytest.mark.parametrize(
+    ("recipe", "options", "changes"),
+    [*SMALL[:1], *(pytest.param(*one, marks=pytest.mark.full) for one in SMALL[1:])],
+)
 def test_runs_go_on_and_verify(tmp_path, recipe, options, changes):
     """A run goes on bit for bit in the middle of an epoch, and on fewer workers up to rounding."""
     book, policy = cut(community_graph(), 3, "random", tmp_path), find(recipe).policy(options)
@@ -119,6 +161,9 @@ def test_pygs_models_by_name(tmp_path):
         ("cluster-gcn", {}, {"eval_fanout": "5,5"}, r"--eval-fanout draws for 2 hop"),
         ("cluster-gcn", {"clusters": 4}, {"batch_size": 10}, "leave --batch-size out, or clusters"),
         ("cluster-gcn", {"clusters": 400}, {}, "120 nodes has no 400 clusters"),
+        ("graphsaint", {"kind": "node"}, {"fanout": "5,5,5"}, "leave --fanout out"),
+        ("graphsaint", {"length": 0}, {}, "length must be at least 1"),
+        ("ladies", {"layer_nodes": 0}, {}, "layer_nodes must be at least 1"),
         ("cluster-gcn", {"clusters": -1}, {}, "clusters must be at least 0"),
         ("cluster-gcn", {"degrees": "graph", "per_batch": 1}, {}, "set per_batch to 2 or more"),
     ],

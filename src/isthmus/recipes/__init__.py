@@ -19,7 +19,9 @@ from isthmus.recipes.distgnn import DISTGNN
 from isthmus.recipes.ec_graph import EC_GRAPH
 from isthmus.recipes.exact import EXACT
 from isthmus.recipes.graphsage import GRAPHSAGE
+from isthmus.recipes.graphsaint import GRAPHSAINT
 from isthmus.recipes.isthmus import ISTHMUS
+from isthmus.recipes.layer_wise import FASTGCN, LADIES
 from isthmus.recipes.pipegcn import PIPEGCN
 from isthmus.recipes.psc_gcn import PSC_GCN
 from isthmus.recipes.sancus import SANCUS_A, SANCUS_E, SANCUS_H, SKIP_G
@@ -48,6 +50,9 @@ _ALL = (
     BYTEGNN,
     GRAPHSAGE,
     CLUSTER_GCN,
+    GRAPHSAINT,
+    FASTGCN,
+    LADIES,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 

@@ -5,11 +5,13 @@ from isthmus.sample.boundary import Boundary
 from isthmus.sample.clusters import Clusters
 from isthmus.sample.joint import JointDraw, JointSampler, Scene
 from isthmus.sample.last_layer import FEW_NEEDED, LastLayer
+from isthmus.sample.layer_wise import LayerWise
 from isthmus.sample.neighbour_sampler import NeighbourSampler
 from isthmus.sample.neighbours import Neighbours
 from isthmus.sample.optimal_boundary import OptimalBoundary
 from isthmus.sample.random_edges import RandomEdges
 from isthmus.sample.row_norms import RowNorms
+from isthmus.sample.saint import Saint
 from isthmus.sample.schedule import Sampler, Schedule
 from isthmus.sample.structure import Structure
 
@@ -23,12 +25,14 @@ __all__ = [
     "JointDraw",
     "JointSampler",
     "LastLayer",
+    "LayerWise",
     "NeighbourSampler",
     "Neighbours",
     "Numbering",
     "OptimalBoundary",
     "RandomEdges",
     "RowNorms",
+    "Saint",
     "Sampler",
     "Scene",
     "Schedule",

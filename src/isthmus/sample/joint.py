@@ -14,6 +14,8 @@ from isthmus.comm import Transport
 from isthmus.sample.blocks import Blocks
 from isthmus.sample.structure import Structure
 
+_UNIT = 1 << 20
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -32,6 +34,11 @@ class Scene:
         """The original ids of all nodes, int64 [N]."""
         own = self.structure.original
         return torch.arange(self.structure.num_rows) if own is None else own
+
+    def degree_of(self, nodes: Tensor) -> Tensor:
+        """Return the number of neighbours of some nodes in the whole graph, int64."""
+        indptr = self.structure.pattern.indptr
+        return indptr[nodes + 1] - indptr[nodes]
 
     def ascending(self, nodes: Tensor) -> Tensor:
         """Return nodes in the order of their original ids, which no partition changes."""
@@ -60,6 +67,24 @@ class JointSampler(Protocol):
 
     def steps_per_epoch(self, nodes: int, labelled: int, size: int) -> int:
         """Return the steps after which a graph of so many nodes counts as seen once."""
+
+
+def squared_entries(targets: Tensor, sources: Tensor) -> Tensor:
+    """Return the squares of GCN's propagation matrix at edges between nodes of these degrees, as whole numbers.
+
+    1 / ((d_v + 1) (d_u + 1)) in units of 2^-20, at least one: their sums do not depend on the order of the edges, and
+    over a whole graph they stay below 2^53.
+    """
+    return (_UNIT // ((targets + 1) * (sources + 1))).clamp_min(1)
+
+
+def column_norms(structure: Structure) -> Tensor:
+    """Return the squared norm of every node's column of that matrix, self loops included; int64 [N]."""
+    pattern, degree = structure.pattern, structure.degree
+    source = pattern.indices.long()
+    return squared_entries(degree, degree).index_add_(
+        0, source, squared_entries(degree[pattern.edge_rows], degree[source])
+    )
 
 
 def choose(stream: int, count: int, cumulated: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Subgraphs:
         return Blocks(
             nodes,
             self.scene.original[nodes],
-            structure.degree[nodes] if degree is None else degree,
+            self.scene.degree_of(nodes) if degree is None else degree,
             (block,) * (self.scene.layers - 1) + (_first_rows(block, found.seeds),),
             found.seeds,
             rows,
