@@ -28,8 +28,8 @@ class Saint:
     """Draws --batch-size nodes, edges or roots of walks with replacement; a batch is the subgraph of all nodes met.
 
     An edge u → v of a batch counts 1 / P(u is there, if v is), and a training node 1 / P(it is there). Of nodes and
-    edges these chances have a closed form. With ``coverage`` above 0, and always of walks, they are counted in subgraphs
-    drawn before the first step, until these have so many nodes for every node of the graph.
+    edges these chances have a closed form. With ``coverage`` above 0, and always of walks, they are counted in
+    subgraphs drawn before the first step, until these have so many nodes for every node of the graph.
     """
 
     kind: str = "walk"
