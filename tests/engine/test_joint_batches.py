@@ -136,6 +136,15 @@ def test_runs_go_on_and_verify(tmp_path, recipe, options, changes):
     assert told["equal"], told
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_single_precision_is_near_double(tmp_path, precision):
+    book, options = cut(weighted_graph(), 2, "random", tmp_path), {"kind": "edge"}
+    double = run(book, config("sage", batch_size=60), find("graphsaint").policy(options))
+    policy = find("graphsaint").policy({**options, "precision": precision})
+    single = run(book, config("sage", batch_size=60, dtype="float32"), policy)
+    torch.testing.assert_close(single[0], double[0], rtol=1e-4 if precision == "fp32" else 0.1, atol=0)
+
+
 def test_pygs_models_by_name(tmp_path):
     pytest.importorskip("torch_geometric")
     from torch_geometric.nn.models import GraphSAGE
