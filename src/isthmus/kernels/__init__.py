@@ -1,5 +1,6 @@
 """The few loops that must be fast: a small native core, and a plain torch twin of each."""
 
+from isthmus.kernels.buffers import Buffers, room
 from isthmus.kernels.cover import vertex_cover
 from isthmus.kernels.csr import Csr, Scores, Spans, Weights
 from isthmus.kernels.draws import draw_edges, draw_rows, random_keys, select_edges, select_rows, stream
@@ -28,7 +29,6 @@ from isthmus.kernels.ops import (
     dropout_stored,
     gather_rows,
     kept_positive,
-    room,
     scatter_add_rows,
     sum_dtype,
     transpose,
@@ -38,6 +38,7 @@ from isthmus.kernels.sparse import SparseMatrix
 
 __all__ = [
     "DTYPES",
+    "Buffers",
     "Csr",
     "Drawn",
     "HostRows",

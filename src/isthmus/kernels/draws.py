@@ -9,8 +9,9 @@ from torch import Tensor
 
 from isthmus.errors import InputError
 from isthmus.kernels import twin
+from isthmus.kernels.buffers import room
 from isthmus.kernels.csr import Csr
-from isthmus.kernels.ops import _core_for, _int, _ptr, room
+from isthmus.kernels.ops import _core_for, _int, _ptr
 
 
 def stream(*numbers: int) -> int:

@@ -15,8 +15,9 @@ from torch.nn import functional
 from isthmus.device import is_host, multiplies_fast
 from isthmus.errors import InputError
 from isthmus.kernels import host_rows, products
+from isthmus.kernels.buffers import room
 from isthmus.kernels.host_rows import HostRows
-from isthmus.kernels.ops import kept_positive, room
+from isthmus.kernels.ops import kept_positive
 from isthmus.kernels.sparse import SparseMatrix
 
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # the last is Arm's

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from isthmus.kernels import neighbours_twin as twin
+from isthmus.kernels.buffers import room
 from isthmus.kernels.csr import Csr, Spans
-from isthmus.kernels.ops import _core_for, _int, _ptr, room
+from isthmus.kernels.ops import _core_for, _int, _ptr
 
 
 class Drawn(NamedTuple):

@@ -6,13 +6,12 @@ Keyed draws and masks are integers on every device, so they are the same bits ev
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from isthmus.kernels import on_csr, on_triton, twin
+from isthmus.kernels.buffers import room
 from isthmus.kernels.csr import Csr, Scores, Weights
 from isthmus.kernels.native import core
 
@@ -62,16 +61,6 @@ def aggregate(
         *(_ptr(out), _int(out.stride(0)), int(weights.add_self), int(accumulate), torch.get_num_threads()),
     )
     return out
-
-
-def room(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return memory on the host in one of few sizes: batches that differ a little from step to step leave no gaps.
-
-    Each gap that is a little too small for the next batch would be new memory, which costs more than what is written.
-    """
-    count = math.prod(shape)
-    unit = 1 << max(10, count.bit_length() - 4)
-    return torch.empty(-(-count // unit) * unit, dtype=dtype).resize_(shape)  # no view: it may be changed in place
 
 
 def transpose(csr: Csr) -> tuple[Csr, Tensor]:

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from isthmus.device import is_host
+from isthmus.kernels.buffers import room
 from isthmus.kernels.native import core
-from isthmus.kernels.ops import _int, _ptr, _rows, room
+from isthmus.kernels.ops import _int, _ptr, _rows
 
 _LEAST = 256  # rows from which on it pays
 

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
-from isthmus.comm import Ledger, Transport
-from isthmus.errors import WorkerError
+from isthmus.comm import Transport
 from isthmus.minibatch.batch import Batch
 from isthmus.minibatch.dag import SamplingDag
 from isthmus.minibatch.pool import Pool
+from isthmus.minibatch.prefetch import Ahead
 from isthmus.minibatch.scheduler import PAUSE, CpuUse, Load, Scheduler
 
 _KEEPS = 0.8  # of a mean when a new value comes
 
 
-class Pipeline:
-    """Hands out the batch of every step, while a scheduler launches the DAGs of the next ones.
+class Pipeline(Ahead):
+    """Lets a scheduler launch the DAGs of the steps that were permitted.
 
-    At step t every worker's loop permits the DAGs up to t + ahead; a scheduler decides when each of them is launched.
-    They are launched in the order of steps, and all that were permitted are made, also if the loops end early together:
-    so all workers make the same requests in the same order, whatever their schedulers decide.
+    They are launched in the order of steps, and all that were permitted are made: so all workers make the same requests
+    in the same order, whatever their schedulers decide.
     """
 
     def __init__(self, dag: SamplingDag, scheduler: Scheduler, ahead: int, last: int, transport: Transport):
-        """``last``: the steps of the run. ``transport``: the loop's, whose ledger counts what batches cost."""
-        self.dag, self.scheduler, self.ahead, self.last, self.transport = dag, scheduler, ahead, last, transport
-        self.told: dict[str, Any] = {}
-        """What the scheduler did up to the last step, for the record of the run."""
-        self._turn = threading.Condition()
-        self._made: dict[int, Batch] = {}
-        self._next = self._permitted = 0
+        super().__init__(ahead, last, transport)
+        self.dag, self.scheduler = dag, scheduler
         self._running = self._launched = self._held = 0
         self._pool: Pool | None = None
         self._launcher: threading.Thread | None = None
@@ -48,18 +41,7 @@ class Pipeline:
             if self._taken:
                 self._train = _mean(self._train, begun - self._taken)
             queue = len(self._made)
-            self._permitted = min(step + self.ahead + 1, self.last)
-            self._turn.notify_all()
-            limit = self.transport.timeout * (self.ahead + 1)  # each of its batches may wait that long for others
-            if not self._turn.wait_for(lambda: step in self._made or self._error is not None, limit):
-                raise WorkerError(
-                    f"worker {self.transport.rank} waited {limit:g} s for its batch of step {step}: raise --timeout "
-                    "if it is only slow, or give a smaller --batch-size"
-                )
-            if step not in self._made:
-                assert self._error is not None
-                raise self._error
-            batch = self._made.pop(step)
+            batch = self._wait(step)
             self._taken = time.perf_counter()
             self.told = {
                 "queue": queue,
@@ -78,25 +60,24 @@ class Pipeline:
         """End the threads; ``wait``: after the batches that all workers have permitted."""
         if self._pool is None:
             return
-        limit = self.transport.timeout * (self.ahead + 1)
         with self._turn:
             self._drains = True
             self._turn.notify_all()
             if wait:
-                self._turn.wait_for(self._has_ended, limit)
+                self._turn.wait_for(self._has_ended, self._limit)
             self._closed = True
             self._turn.notify_all()
-        self._pool.close(limit if wait else 0.0)
+        self._pool.close(self._limit if wait else 0.0)
         if self._launcher is not None:
-            self._launcher.join(limit if wait else 0.0)
+            self._launcher.join(self._limit if wait else 0.0)
         self._made.clear()
 
     @property
-    def _error(self) -> BaseException | None:
+    def _failure(self) -> BaseException | None:
         return self._pool.error if self._pool is not None else None
 
     def _has_ended(self) -> bool:
-        return (self._next >= self._permitted and not self._running) or self._error is not None
+        return (self._next >= self._permitted and not self._running) or self._failure is not None
 
     def _begin(self, step: int) -> None:
         self._next = step
@@ -138,13 +119,6 @@ class Pipeline:
             self._running -= 1
             self._made[batch.step] = batch
             self._turn.notify_all()
-
-    def _count(self, ledger: Ledger, waited: float) -> None:
-        """Add what a batch cost to the loop's ledger: bytes and rows as they are, of its time what the loop waited."""
-        ledger.wait_seconds, ledger.sample_seconds = waited, 0.0
-        self.transport.ledger.add(ledger)
-        for (_, _, peer), size in ledger.bytes.items():
-            self.transport.sent[peer] += size
 
 
 def _mean(mean: float, value: float) -> float:

@@ -12,23 +12,62 @@ from isthmus.errors import WorkerError
 from isthmus.minibatch.batch import Batch
 
 
-class Prefetcher:
-    """Hands out the batch of every step, and lets a thread make those of the next ``ahead`` steps meanwhile.
+class Ahead:
+    """Hands out the batch of every step, while others make those of the next ``ahead`` steps.
 
     Batches are made in lock-step by all workers. At step t every worker's loop permits batches up to t + ahead, so all
-    threads make exactly the same ones, also if the loops end early together: `close` waits for what was permitted.
+    workers make exactly the same ones, also if the loops end early together: closing waits for what was permitted.
     """
 
-    def __init__(self, make: Callable[[int], Batch], ahead: int, last: int, transport: Transport):
+    def __init__(self, ahead: int, last: int, transport: Transport):
         """``last``: the steps of the run. ``transport``: the loop's, whose ledger counts what batches cost."""
-        self.make, self.ahead, self.last, self.transport = make, ahead, last, transport
+        self.ahead, self.last, self.transport = ahead, last, transport
         self.told: dict[str, Any] = {}
-        """Nothing is scheduled here."""
+        """What a scheduler did up to the last step, for the record of the run."""
         self._turn = threading.Condition()
         self._made: dict[int, Batch] = {}
         self._next = self._permitted = 0
-        self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+
+    @property
+    def _failure(self) -> BaseException | None:
+        """The error that ended the making of batches."""
+        return self._error
+
+    @property
+    def _limit(self) -> float:
+        """The seconds that a batch may take: each of those before it may wait for others as long as a message may."""
+        return self.transport.timeout * (self.ahead + 1)
+
+    def _wait(self, step: int) -> Batch:
+        """Permit the next steps and return the batch of this one; `_turn` is held."""
+        self._permitted = min(step + self.ahead + 1, self.last)
+        self._turn.notify_all()
+        if not self._turn.wait_for(lambda: step in self._made or self._failure is not None, self._limit):
+            raise WorkerError(
+                f"worker {self.transport.rank} waited {self._limit:g} s for its batch of step {step}: raise --timeout "
+                "if it is only slow, or give a smaller --batch-size"
+            )
+        if step not in self._made:
+            assert self._failure is not None
+            raise self._failure
+        return self._made.pop(step)
+
+    def _count(self, ledger: Ledger, waited: float, sampled: float = 0.0) -> None:
+        """Add what a batch cost to the loop's ledger: bytes and rows as they are, of its time what the loop waited."""
+        ledger.wait_seconds, ledger.sample_seconds = waited, sampled
+        self.transport.ledger.add(ledger)
+        for (_, _, peer), size in ledger.bytes.items():
+            self.transport.sent[peer] += size
+
+
+class Prefetcher(Ahead):
+    """Lets a thread make one batch after another."""
+
+    def __init__(self, make: Callable[[int], Batch], ahead: int, last: int, transport: Transport):
+        super().__init__(ahead, last, transport)
+        self.make = make
+        self._thread: threading.Thread | None = None
         self._closed = False
 
     def take(self, step: int) -> Batch:
@@ -43,27 +82,9 @@ class Prefetcher:
                 self._next = step
                 self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
                 self._thread.start()
-            self._permitted = min(step + self.ahead + 1, self.last)
-            self._turn.notify_all()
-            limit = self.transport.timeout * (self.ahead + 1)  # each of its batches may wait that long for others
-            if not self._turn.wait_for(lambda: step in self._made or self._error is not None, limit):
-                raise WorkerError(
-                    f"worker {self.transport.rank} waited {limit:g} s for its batch of step {step}: raise --timeout "
-                    "if it is only slow, or give a smaller --batch-size"
-                )
-            if step not in self._made:
-                assert self._error is not None
-                raise self._error
-            batch = self._made.pop(step)
-        self._count(batch.ledger, time.perf_counter() - begun, 0.0)
+            batch = self._wait(step)
+        self._count(batch.ledger, time.perf_counter() - begun)
         return batch
-
-    def _count(self, ledger: Ledger, waited: float, sampled: float) -> None:
-        """Add what a batch cost to the loop's ledger: bytes and rows as they are, of its time what the loop waited."""
-        ledger.wait_seconds, ledger.sample_seconds = waited, sampled
-        self.transport.ledger.add(ledger)
-        for (_, _, peer), size in ledger.bytes.items():
-            self.transport.sent[peer] += size
 
     def _work(self) -> None:
         try:
@@ -90,5 +111,5 @@ class Prefetcher:
                 self._permitted = self._next
             self._turn.notify_all()
         if self._thread is not None:
-            self._thread.join(self.transport.timeout * (self.ahead + 1) if wait else 0.0)
+            self._thread.join(self._limit if wait else 0.0)
         self._made.clear()

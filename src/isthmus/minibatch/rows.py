@@ -10,9 +10,9 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm import AsIs, Codec, Where, codec
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.features.part_files import PartFiles
 from isthmus.kernels import SparseMatrix
+from isthmus.kernels.buffers import Buffers
 from isthmus.minibatch.cache import Cache
 from isthmus.minibatch.requests import Asked, Requests
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from isthmus import kernels
 from isthmus.comm import bits
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Each
 from isthmus.comm.channel.own import OwnShare
 from isthmus.comm.channel.reader import Message, Reader, arriving_counts
@@ -26,6 +25,7 @@ from isthmus.comm.ledger import PROBE, Where
 from isthmus.comm.legs import BACKWARD, GATHER, ChannelId
 from isthmus.comm.links import Ends, Links
 from isthmus.comm.transport import Transport
+from isthmus.kernels.buffers import Buffers
 
 DRAWS = 0xD0  # sets draws of rows apart from others
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.select import Picks
 from isthmus.comm.channel.stages import Stages
@@ -13,6 +12,7 @@ from isthmus.comm.ledger import Ledger, Where
 from isthmus.comm.legs import GATHER, ChannelId
 from isthmus.comm.links import Links
 from isthmus.comm.pending import Pending
+from isthmus.kernels.buffers import Buffers
 
 
 class Echo(Channel):

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Codec
 from isthmus.errors import InputError
+from isthmus.kernels.buffers import Buffers
 
 
 class Merge:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Each
 from isthmus.comm.channel.select import SURE, Picks
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import FORWARD, ChannelId
 from isthmus.comm.links import Ends, Links
 from isthmus.comm.transport import Pending
+from isthmus.kernels.buffers import Buffers
 
 
 @dataclass

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.ledger import Where
@@ -16,6 +15,7 @@ from isthmus.comm.legs import GATHER, SCATTER, ChannelId
 from isthmus.comm.links import Links
 from isthmus.comm.relays import Relays
 from isthmus.comm.transport import Transport
+from isthmus.kernels.buffers import Buffers
 
 
 class Relayed(Channel):

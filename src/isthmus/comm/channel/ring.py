@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.channel import Channel
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.ledger import Where
 from isthmus.comm.legs import SCATTER, ChannelId
 from isthmus.comm.links import Links
 from isthmus.comm.transport import Transport
+from isthmus.kernels.buffers import Buffers
 
 
 class Ring(Channel):

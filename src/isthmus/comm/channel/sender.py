@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm.channel.buffers import Buffers
 from isthmus.comm.channel.codec import Codec
 from isthmus.comm.channel.select import SURE, Picks, Select
 from isthmus.comm.channel.stages import Stages
 from isthmus.comm.legs import SCATTER
 from isthmus.comm.links import Links
 from isthmus.kernels import Memory
+from isthmus.kernels.buffers import Buffers
 
 
 @dataclass

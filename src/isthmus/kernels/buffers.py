@@ -1,8 +1,11 @@
-"""Memory for messages, reused from step to step: fresh pages would cost more than writing the rows."""
+"""Memory for messages and rows, reused from step to step: fresh pages would cost more than writing the rows."""
 
 from __future__ import annotations
 
+import math
+import threading
 import weakref
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ class Buffers:
         self.device = device
         self.reuses = device is None or device.type == "cpu"  # torch keeps freed memory of other devices by itself
         self._free: list[Tensor] = []
+        self._lending = threading.Lock()
         self._lent: dict[int, Tensor] = {}
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -36,17 +40,34 @@ class Buffers:
         self._lent[memory.data_ptr()] = memory
         return memory[:size].view(dtype).view(shape)
 
-    def lend(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return a tensor that is given back by itself when nothing reads its memory any more, views included."""
-        memory = self.take(shape, dtype)
+    def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor that is given back by itself when nothing reads its memory any more, views included.
+
+        Any thread may call this, if none takes.
+        """
+        with self._lending:
+            memory = self.take(tuple(shape), dtype)
         if not self.reuses or not memory.numel():
             return memory
-        lent = memory.view(torch.uint8).numpy()  # the storage of a tensor made of it keeps it alive
+        lent = memory.view(-1).view(torch.uint8).numpy()  # the storage of a tensor made of it keeps it alive
         weakref.finalize(lent, self.give, memory).atexit = False
-        return torch.from_numpy(lent).view(dtype)
+        return torch.frombuffer(lent, dtype=dtype).resize_(shape)  # no view: it may be changed in place
 
     def give(self, tensor: Tensor) -> None:
         """Take a tensor back; ignore one that was not lent here."""
         memory = self._lent.pop(tensor.data_ptr(), None) if self.reuses and tensor.numel() else None
         if memory is not None:
             self._free.append(memory)
+
+
+_ROOM, _LEAST, _MOST = Buffers(), 2**20, 2**28  # bytes of what is worth to be kept; more would cost too much
+
+
+def room(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return memory on the host for rows that differ a little in number from step to step, used again when it is free.
+
+    malloc finds no place for them among what was freed, and would ask for new memory nearly every time.
+    """
+    if _LEAST <= math.prod(shape) * dtype.itemsize <= _MOST:
+        return _ROOM.lend(shape, dtype)
+    return torch.empty(tuple(shape), dtype=dtype)
