@@ -42,6 +42,9 @@ def plan(
         str | None, typer.Option(help='Separated by commas, with their options: "vanilla, bns rate=0.1"; default: all.')
     ] = None,
     steps: Annotated[int, typer.Option(help="Measured per recipe, after 3 that do not count.")] = 6,
+    scale: Annotated[
+        float, typer.Option(help="Mini-batches: plan for a graph of this kind with so many times as many nodes.")
+    ] = 1.0,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -62,16 +65,30 @@ def plan(
     # By default those that suit the parts that `_parts` makes.
     known = [name for name, recipe in RECIPES.items() if recipe.plane == FULL_GRAPH and recipe.cut != "vertex"]
     entries = read_entries(recipes or ", ".join(known))
-    if other := next((entry.recipe for entry in entries if RECIPES[entry.recipe].plane != FULL_GRAPH), None):
-        raise InputError(f"plan rehearses full-graph steps, {other} makes mini-batches: leave it out of --recipes")
+    planes = {RECIPES[entry.recipe].plane for entry in entries}
+    if len(planes) > 1:
+        raise InputError("full-graph steps and mini-batches are planned apart: give --recipes of one kind")
+    for entry in entries:
+        RECIPES[entry.recipe].check_plane(options)
     asked = PlanRequest(
-        entries, config_of(options), workers, link, hosts, testbed, options["threads"], memory, device_memory, steps
+        entries,
+        config_of(options),
+        workers,
+        link,
+        hosts,
+        testbed,
+        options["threads"],
+        memory,
+        device_memory,
+        steps,
+        scale,
     )
     tell = None if options["quiet"] else lambda text: err.print(escape(text), soft_wrap=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as scratch:
         book = _parts(source, parts, Path(scratch) / "parts", options)
         found = look_ahead(asked, book, tell)
-    show(found.as_dict(), _table(found), as_json)
+    table = _table_of_batches(found) if found.batches else _table(found)
+    show(found.as_dict(), table, as_json)
     if not as_json:
         out.print(escape(_assumptions(found, testbed)), soft_wrap=True, highlight=False)
 
@@ -119,6 +136,31 @@ def _cells(found: Outlooks, one: Outlook) -> list[str]:
     return [sent, *(f"{seconds * 1e3:,.1f} ms" for seconds in times), f"{found.speed_up(one):.2f} ×", memory, *there]
 
 
+def _table_of_batches(found: Outlooks) -> Table:
+    """Return a row per figure and a column per recipe."""
+    from isthmus.experiments.plan.memory import written
+
+    where = "on this machine" if found.link is None else f"over links of {found.link}"
+    larger = "" if found.scale == 1 else f", {found.scale:g} times as large"
+    title = f"{found.graph}{larger}: a step of {found.workers} workers {where}"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("")
+    for one in found.batches:
+        table.add_column(escape(one.label), justify="right")
+    rows = {"rows of a worker": "read", "- its own": "own", "- from files": "from_files", "- cached": "cached"}
+    for name, key in {**rows, "- asked": "asked"}.items():
+        table.add_row(name, *(f"{one.rows[key]:,.0f}" for one in found.batches))
+    table.add_row("sent by all", *(f"{sum(one.bytes_per_step.values()) / 1e6:,.2f} MB" for one in found.batches))
+    for name in ("transfer", "making", "compute"):
+        table.add_row(name, *(f"{getattr(one, f'{name}_seconds') * 1e3:,.1f} ms" for one in found.batches))
+    steps = [f"{one.step_seconds * 1e3:,.1f} ms" if one.fits else "[red]does not fit[/]" for one in found.batches]
+    table.add_row("predicted step", *steps)
+    table.add_row("epoch", *(f"{one.epoch_seconds:,.1f} s" for one in found.batches))
+    table.add_row("memory per worker", *(written(one.memory_per_worker) for one in found.batches))
+    table.add_row("features per machine", *(written(one.files_per_machine) for one in found.batches))
+    return table
+
+
 def _assumptions(found: Outlooks, testbed: bool) -> str:
     """Return the assumptions behind the figures in one line."""
     from isthmus.experiments.plan.memory import written
@@ -131,6 +173,13 @@ def _assumptions(found: Outlooks, testbed: bool) -> str:
     if found.device_memory is not None:
         limit += f", {written(found.device_memory)} on each worker's accelerator (times are those of this CPU)"
     loop = f"{rate(8 * found.gauge.bandwidth)} and {found.gauge.latency * 1e6:.0f} µs"
+    if found.batches:
+        larger = "" if found.scale == 1 else " A larger graph's batches read as many rows, of as many parts."
+        return (
+            f"Assumed: {cores}, {found.threads} thread(s) per worker{links}{limit}. Batches are made "
+            f"and sent beside computing, with cores for both; feature files are in memory.{larger} Not counted: the "
+            "first step, evaluations, distances."
+        )
     return (
         f"Assumed: {cores}, {found.threads} thread(s) per worker{links}{limit}. Messages cost what they do here over "
         f"loopback ({loop}). Not counted: the first step, evaluations, real distances."

@@ -24,7 +24,7 @@ FEATURES = ("raw", "rows", "standard")
 EVAL_EVERY = 10
 AUTO = "auto"
 _ANY, _MOST = "train verify Worker", "train compare"
-_BATCHES = "train compare verify"
+_BATCHES = "train compare verify plan"
 _NAME_OR_FUNCTION = "str | Callable[..., Any] | None"
 _SETTINGS = "Mapping[str, Any] | Iterable[str] | None"
 

@@ -75,7 +75,7 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
         raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
     if views.train.learnt is not None and views.train.graph.runtime.loss_scale is not None:
         raise InputError("learnt rows take no fp16, whose gradients are scaled: give precision=bf16 or fp32")
-    asked = _asked_of_batches(config, policy.batches, model)
+    asked = batch_config(config, policy.batches, model)
     if asked.way == "together" and config.rows not in (None, "owner"):
         other = "" if policy.batches.joint is not None else ", or give --batch apart"
         raise InputError(f"joint batches ask the owners of rows: leave --rows {config.rows} out{other}")
@@ -88,7 +88,7 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     return MiniBatches(book, config, asked, policy.batches, view, data)
 
 
-def _asked_of_batches(config: TrainConfig, policy: BatchPolicy, model: nn.Module) -> BatchConfig:
+def batch_config(config: TrainConfig, policy: BatchPolicy, model: nn.Module) -> BatchConfig:
     """Return what the user asks of batches, with the recipe's own figures where nothing is asked."""
     layers = len(model.convs) if isinstance(model, Model) else config.model.layers
     fanouts = policy.usual_fanouts(config.model.layers) if config.fanout is None else config.fanouts

@@ -16,7 +16,7 @@ from isthmus.minibatch import BatchConfig, BatchPolicy, Neighbourhoods, batch_ma
 from isthmus.partition import Book
 from isthmus.tasks.metrics import Own, score
 
-SIZE = 1000  # nodes of a worker that are predicted at once
+SIZE = 500  # nodes of a worker that are predicted at once
 
 
 def neighbourhoods(model: nn.Module, view: View, book: Book, fanouts: tuple[int, ...], seed: int) -> Neighbourhoods:

@@ -16,7 +16,7 @@ def expected_rows(book: Book, size: int, fanouts: tuple[int, ...], split: int = 
     Each seed node is taken by its owner, and neighbours are drawn uniformly, as if draws of different nodes were
     independent.
     """
-    structure, found = Structure.of_book(book), []
+    structure, found = Structure.of_book(book, numbered=False), []
     chance = min(1.0, size / max(book.train[split], 1))
     for index in range(book.num_parts):
         own = slice(book.ranges[index], book.ranges[index + 1])

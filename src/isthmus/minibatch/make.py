@@ -12,6 +12,7 @@ from isthmus.errors import InputError
 from isthmus.features.part_files import PartFiles
 from isthmus.features.scaling import Scaling
 from isthmus.kernels import SparseMatrix
+from isthmus.kernels.pages import give_back, read_at_random
 from isthmus.minibatch.apart import AtOwners, Here
 from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods, Order
 from isthmus.minibatch.cache import Cache, ListCache, most_worth
@@ -21,7 +22,7 @@ from isthmus.minibatch.requests import Requests
 from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import SeedOrder, Shares
 from isthmus.minibatch.together import Together
-from isthmus.minibatch.vip import read_probability, wanted_probability
+from isthmus.minibatch.worth import row_worth
 from isthmus.partition import Book, own_part, shares
 from isthmus.sample import NeighbourSampler, Scene, Structure
 from isthmus.shard.load import as_tensor
@@ -63,7 +64,7 @@ def batch_maker(
     sampler = policy.sampler(asked.fanouts, seed)
     here = policy.joint is not None or (asked.way == "apart" and asked.structure == "here")
     carries = policy.draw == "weighted" or data.weighted or data.edge_data
-    structure = Structure.of_book(book, None if here else blocks[transport.rank], data=carries)
+    structure = Structure.of_book(book, None if here else blocks[transport.rank], data=carries, numbered=False)
     if structure.data is not None and structure.data.is_floating_point():
         structure = replace(structure, data=structure.data.to(data.x.dtype))
     expander: Expander
@@ -83,13 +84,18 @@ def batch_maker(
     rows = Rows(data.x, requests, policy.rows, draws, dtype=data.dtype, files=files, asks=not everywhere)
     room = policy.cache.room(len(original))
     if room and rows.asks and transport.size > 1 and rows.width:
-        worth = _worth(structure if here else Structure.of_book(book), order, asked, policy, requests)
+        every = structure if here else Structure.of_book(book, numbered=False)
+        worth = row_worth(every, order.nodes, asked, policy, requests.own, transport.size)
         worth[requests.own] = 0
         for part in read:
             worth[book.ranges[part] : book.ranges[part + 1]] = 0
         chosen = most_worth(worth, room)
         kept = rows.pull(chosen, 0, "cache")
         rows.cache = ListCache(chosen, kept, worth) if policy.cache.order == "list" else Cache(chosen, kept)
+    for held in (data.x, *(files.table.pieces.values() if files is not None else ())):
+        if isinstance(held, Tensor):
+            read_at_random(held)
+    give_back()
     return BatchMaker(
         order=seeds,
         shares=Shares(policy.share, ranges, order.nodes.sort().values),
@@ -114,28 +120,6 @@ def _parts_here(book: Book, asked: BatchConfig, transport: Transport) -> list[in
 def _all_agree(yes: bool, transport: Transport) -> bool:
     """Return whether all workers say yes."""
     return int(transport.all_reduce(torch.tensor([int(yes)]), Where("rows", "setup", 0, "ids"))) == transport.size
-
-
-def _worth(
-    structure: Structure, order: SeedOrder, asked: BatchConfig, policy: BatchPolicy, requests: Requests
-) -> Tensor:
-    """Return the worth of every node's row to this worker, float64 [N]; ``structure`` is that of the whole graph.
-
-    By degree: the number of nodes that read it. Else the probability that a batch of mine reads it.
-    """
-    if policy.cache.order == "degree":
-        return torch.bincount(structure.pattern.indices, minlength=structure.num_rows).double()
-    seeds = torch.zeros(structure.num_rows, dtype=torch.float64)
-    seeds[order.nodes] = min(1.0, asked.size / len(order.nodes))
-    if asked.way == "together":
-        frontier = read_probability(structure, seeds, asked.fanouts[:-1])
-        return wanted_probability(structure, frontier, asked.fanouts[-1], requests.own)
-    mine = torch.zeros_like(seeds)
-    if policy.share == "owner":
-        mine[requests.own] = seeds[requests.own]
-    else:
-        mine = seeds / requests.transport.size
-    return read_probability(structure, mine, asked.fanouts)
 
 
 def other_fanouts(maker: BatchMaker, fanouts: tuple[int, ...], seed: int, x: Tensor | SparseMatrix) -> Neighbourhoods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 from typing import Any
 
@@ -13,6 +13,7 @@ from isthmus import recipes
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import KINDS
 from isthmus.errors import InputError
+from isthmus.experiments.plan.batches import BatchOutlook, Machine, Parts, plan_batches
 from isthmus.experiments.plan.fit import (
     OnDevice,
     check_floor,
@@ -33,6 +34,7 @@ from isthmus.launch.job import Job
 from isthmus.launch.memory import GAPS
 from isthmus.launch.place import threads_for
 from isthmus.partition import Book, shares
+from isthmus.recipes.base import MINI_BATCH
 from isthmus.recipes.parse import Entry
 from isthmus.testbed import bits_per_second, queue_bytes
 
@@ -60,12 +62,18 @@ class PlanRequest:
     """The memory of each worker's accelerator, such as 24GiB; None: the least that one of this machine has, if any."""
     steps: int = 6
     """The number of steps of a rehearsal whose times count."""
+    scale: float = 1.0
+    """Of mini-batches: how many times as many nodes and edges the graph has that is planned for."""
 
     def __post_init__(self) -> None:
         least = {"workers": self.workers, "hosts": self.hosts, "threads": self.threads, "steps": self.steps}
         for name, value in least.items():
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}")
+        if not 0 < self.scale < float("inf"):
+            raise InputError(f"scale must be above 0, not {self.scale:g}")
+        if self.scale != 1 and not self.batches:
+            raise InputError("--scale is for mini-batches, whose size does not depend on the graph's: leave it out")
         if self.link is not None:
             bits_per_second(self.link)
         elif self.hosts is not None or self.testbed:
@@ -77,6 +85,11 @@ class PlanRequest:
         for entry in self.entries:
             if entry.options.get("auto"):
                 raise InputError(f"{entry.label!r} measures the link when it starts: plan it with options of its own")
+
+    @property
+    def batches(self) -> bool:
+        """Whether mini-batches are planned."""
+        return any(recipes.find(entry.recipe).plane == MINI_BATCH for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -116,6 +129,8 @@ class Outlooks:
     recipes: list[Outlook]
     device_memory: int | None = None
     """The memory of each worker's accelerator; None: there is none."""
+    batches: list[BatchOutlook] = field(default_factory=list)
+    scale: float = 1.0
 
     @property
     def base(self) -> Outlook:
@@ -137,16 +152,22 @@ def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
     tell = tell or (lambda text: None)
     workers = asked.workers or book.num_parts
     cluster, limit = _cluster(asked, workers), bytes_of(asked.memory) if asked.memory else available()
-    check_floor(asked.config, book, cluster.machine, limit)
+    if not asked.batches:
+        check_floor(asked.config, book, cluster.machine, limit)
     if (load := _load()) > 0.5:
         tell(f"note: this machine is busy with other work ({load:.1f} tasks per core): predicted times are too long")
     tell("messages between workers of this machine …")
     together = min(max(cluster.machine.count(0), 2), MOST_GAUGED)
     gauge = Gauge(**local.start(Job("gauge", "", asked.config, threads=1), together))
-    found = []
+    found, drawn = list[Outlook](), list[BatchOutlook]()
+    parts = Parts(book, asked.config, workers) if asked.batches else None
     for place, entry in enumerate(asked.entries, 1):
         tell(f"{place}/{len(asked.entries)} {entry.label} …")
-        found.append(_outlook(entry, asked, book, cluster, gauge, limit))
+        if parts is None:
+            found.append(_outlook(entry, asked, book, cluster, gauge, limit))
+        else:
+            machine = Machine(gauge.memory, gauge.bandwidth, limit, asked.scale)
+            drawn.append(plan_batches(entry, asked.config, parts, cluster, asked.steps, machine))
     machines = len(set(cluster.machine))
     result = Outlooks(
         book.name,
@@ -160,7 +181,14 @@ def plan(asked: PlanRequest, book: Book, tell: Tell | None = None) -> Outlooks:
         gauge,
         found,
         device_limit(asked.device_memory),
+        drawn,
+        asked.scale,
     )
+    if drawn:
+        if not any(one.fits for one in drawn):
+            size, label = min((one.memory_per_worker, one.label) for one in drawn)
+            raise too_large(f"even {label}", size * cluster.machine.count(0), limit or 0)
+        return result
     on_device = result.device_memory
     if on_device is not None and all(one.on_device.needed(asked.config) > on_device for one in found):
         least = min(found, key=lambda one: one.on_device.needed(asked.config))
