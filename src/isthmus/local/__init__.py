@@ -1,10 +1,10 @@
 """The graph as a worker's model sees it, and the exchange of rows with other workers behind it."""
 
-from isthmus.local.graph import AsMade, LocalGraph
+from isthmus.local.graph import LocalGraph
 from isthmus.local.guard import Guard
 from isthmus.local.induced import induced_graph, isolated_graph
 from isthmus.local.policy import Policy
-from isthmus.local.rows import FEW, gather_rows, scatter_rows
+from isthmus.local.rows import FEW, AsMade, gather_rows, scatter_rows
 from isthmus.local.runtime import Runtime
 from isthmus.local.savings import Savings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from isthmus.local.input_rows import drop_halo, dropout_host, dropout_sparse, fi
 from isthmus.local.order import transforms_first
 from isthmus.local.policy import Policy
 from isthmus.local.product import both_products, whole_product
-from isthmus.local.rows import gather_rows
+from isthmus.local.rows import AsMade, gather_rows
 from isthmus.local.runtime import Runtime
 from isthmus.local.watched_rows import remember, watch_rows
 from isthmus.partition.part import Part
@@ -33,7 +33,6 @@ from isthmus.shard.weighted import weigh
 
 Rows = Tensor | SparseMatrix | HostRows
 Blocks = Rows | tuple[Tensor | HostRows, ...]
-AsMade = bool | Literal["relu"]
 Same = TypeVar("Same", Tensor, SparseMatrix, HostRows, Rows)
 
 
@@ -100,12 +99,9 @@ class LocalGraph(AllNodes, EdgeData):
         Input rows that never change are aggregated once per run, so for them P X comes first. Elsewhere the narrow side
         is exchanged; at equal width the transform comes first, because then P X need not be kept for the gradient. For
         sparse rows the transform comes first too: P X is several times fuller than X. Shapes: x [n, in], weight and
-        root [out, in], bias [out]. In bf16 training the result is in the weight's dtype, or in bf16 with ``as_made``,
-        which may also say that relu follows: "relu".
+        root [out, in], bias [out]. In bf16 training the result is in the weight's dtype, or in bf16 with ``as_made``.
         """
-        linear = last = partial(self.linear, bias=bias, as_made=as_made)
-        if as_made == "relu":
-            linear = partial(self.linear, bias=bias, as_made=True)
+        last, linear = (partial(self.linear, bias=bias, as_made=made) for made in (as_made, bool(as_made)))
         if isinstance(x, SparseMatrix):
             out = self._aggregate_sparse(x, weight, norm, only)
             own = None if root is None else gather_rows(linear(x, root), only)
@@ -123,11 +119,9 @@ class LocalGraph(AllNodes, EdgeData):
             return last(self.aggregate(x, norm, only, through=weight), weight)
         else:
             return last(self._both(x, norm, only, weight), torch.cat([root, weight], dim=1))
-        if own is not None:
-            out = out + own
-        else:
-            out = out if as_made else out.to(weight.dtype)
-            out = out if bias is None else out + bias.to(out.dtype)
+        out = out if as_made or own is not None else out.to(weight.dtype)
+        own = own if own is not None or bias is None else bias.to(out.dtype)
+        out = out if own is None else out + own
         return torch.relu(out) if as_made == "relu" else out
 
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
@@ -166,7 +160,7 @@ class LocalGraph(AllNodes, EdgeData):
 
         W is [out, Σ in_k]. With the policy's precision bf16, training computes this in bf16. The result is in the
         weight's dtype, or with ``as_made`` in the dtype it was computed in: everything here accepts bf16 rows, torch's
-        modules do not. ``as_made="relu"``: its positive part.
+        modules do not. ``as_made="relu"``, here and in `propagate`: its positive part.
         """
         out = self.runtime.linear(blocks, weight, bias, as_made == "relu")
         return out if as_made else out.to(weight.dtype)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from isthmus import kernels
 
+AsMade = bool | Literal["relu"]  # how a product is wanted: in the weight's dtype, as it was made, or relu of that
 FEW = 0.8  # share of all rows; above it, gathering and scattering rows costs what it saves
 
 

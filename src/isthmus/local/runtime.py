@@ -286,8 +286,7 @@ class Runtime:
         bias: Tensor | None = None,
         relu: bool = False,
     ) -> Tensor:
-        """Return [X_1 | X_2 | …] Wᵀ (+ b), relu of it if asked, in the dtype it is computed in: half of it in training,
-        if the policy says so."""
+        """Return [X_1 | X_2 | …] Wᵀ (+ b), or relu of it, in the dtype it is computed in (`half` in training)."""
         half = self.half if self.training else None
         if half is not None and isinstance(blocks, tuple):
             blocks = self._side_by_side(blocks, half)
