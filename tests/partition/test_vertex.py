@@ -212,6 +212,16 @@ def test_wrong_options_are_refused(tmp_path):
             partition(graph, 4, out=out, **options)
 
 
+def test_self_loops_of_a_symmetric_graph_are_refused():
+    """The readers of graphs leave them out."""
+    graph = hubs(directed=False)
+    first = int(np.argmax(np.diff(graph.indptr)))
+    indices = graph.indices.copy()
+    indices[graph.indptr[first]] = first
+    with pytest.raises(InputError, match="has self loops"):
+        place(replace(graph, indices=indices), "ebv")
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
