@@ -260,6 +260,13 @@ def test_bf16_rows_travel_in_half_the_bytes(tmp_path, sparse):
     assert pulled("bf16") < 0.8 * pulled("fp32")
 
 
+def test_chances_of_draws_by_weight_in_single_precision(tmp_path):
+    """Also where edges do not count by their weights, so that an edge's weight is one over its chance alone."""
+    book, policy = cut(weighted_graph(), 2, "random", tmp_path), find("distdgl").policy({"draw": "weighted"})
+    single, double = (run(book, asked(dtype=dtype, edge_weights="none"), policy)[0] for dtype in ("float32", "float64"))
+    torch.testing.assert_close(single, double, rtol=1e-3, atol=0)
+
+
 def test_graphsage_is_distdgl_with_the_papers_sizes(tmp_path):
     book, given = cut(community_graph(), 2, "random", tmp_path), {"batch_size": 512, "fanout": "25,10,10"}
     sizes = {"batch_size": None, "fanout": None}

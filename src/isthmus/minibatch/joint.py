@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -25,15 +23,14 @@ class Joint:
     this batch; the input layer reads rows that never change, which are pulled ahead.
     """
 
-    def __init__(self, scene: Scene, draw: JointDraw, requests: Requests, dtype: torch.dtype):
-        """``dtype``: of the sums, in which edges are weighed."""
-        self.draw, self.requests, self.dtype = draw, requests, dtype
+    def __init__(self, scene: Scene, draw: JointDraw, requests: Requests):
+        self.draw, self.requests = draw, requests
         self.structure, self.weighted = scene.structure, scene.weighted
 
     def expand(self, seeds: Tensor, step: int) -> Expanded:
         """Return my share of a step; ``seeds`` are those of its seed nodes that are mine."""
         blocks = self.draw.blocks(step)
-        share = _Share(blocks, self.requests, self.dtype)
+        share = _Share(blocks, self.requests)
         layers = [share.input_layer()]
         for block, before in zip(blocks.layers[1:], blocks.layers, strict=False):
             again = block is before and len(layers) > 1
@@ -46,8 +43,7 @@ class Joint:
 class _Share:
     """The share of one worker; nodes are their places in the batch."""
 
-    def __init__(self, blocks: Blocks, requests: Requests, dtype: torch.dtype):
-        self.dtype = dtype
+    def __init__(self, blocks: Blocks, requests: Requests):
         self.blocks, self.owner = blocks, owner_of(blocks.nodes, requests.ranges)
         self.rank, self.workers = requests.transport.rank, requests.transport.size
         self.own = self.owner == self.rank
@@ -87,9 +83,7 @@ class _Share:
     def _rows(self, block: Block) -> tuple[Pattern, Tensor]:
         """Return the rows of a block that are mine, and how often their neighbours count."""
         rows = self.mine[self.mine < block.csr.num_rows]
-        pattern = Pattern(block.csr, block.weight, block.data).of_rows(rows)
-        weight = None if pattern.weight is None else pattern.weight.to(self.dtype)
-        return replace(pattern, weight=weight), block.scale[rows]
+        return Pattern(block.csr, block.weight, block.data).of_rows(rows), block.scale[rows]
 
     def _sent(self, block: Block) -> list[Tensor]:
         """Return for every worker my rows that it reads in this layer, ascending by their place in the batch."""

@@ -72,7 +72,7 @@ def batch_maker(
     if policy.joint is not None:
         scene = Scene(structure, order.nodes, order.at, len(asked.fanouts), asked.size, draws, data.weighted)
         seeds = draw = policy.joint.start(scene, requests.transport)
-        expander = Joint(scene, draw, requests, data.x.dtype)
+        expander = Joint(scene, draw, requests)
     elif here:
         expander = Here(sampler, structure, data.weighted)
     else:

@@ -94,6 +94,7 @@ class Layer(Shard):
 
     def norm(self, name: str, dtype: torch.dtype) -> LayerNorm:
         if (name, dtype) not in self._norms:
+            self._weigh_in(dtype)
             self.weights_read = self.weighted
             degrees = self.weighted_degrees or (self.degree, self.halo_degree)
             norm, t = Norm.of(name, *degrees, dtype), self.num_inner
@@ -107,6 +108,13 @@ class Layer(Shard):
         found = self._norms[name, dtype]
         assert isinstance(found, LayerNorm), "layers make no other norms"
         return found
+
+    def _weigh_in(self, dtype: torch.dtype) -> None:
+        """Convert the weights of the edges to the dtype of the sums; chances are drawn and computed in float64."""
+        for name in ("inner_weight", "halo_weight", "inner_out_weight", "halo_out_weight"):
+            weight = getattr(self, name)
+            if weight is not None:
+                setattr(self, name, weight.to(dtype))
 
     def aggregate_inner(
         self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None, out: Tensor | None = None
