@@ -94,7 +94,7 @@ def _words(stages: Stages, drawn: bool) -> tuple[str, str, str, str]:
         case Every():
             select = "all, every `bound` + 1 steps" + (", in turns" if stages.select.staggered else "")
         case Changed():
-            select = "rows that moved by `epsilon`"
+            select = "rows drawn by how far they moved" if stages.select.chance else "rows that moved by `epsilon`"
         case Active():
             select = "rows whose sum changed"
         case Gap():

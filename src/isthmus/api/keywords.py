@@ -26,7 +26,7 @@ class TrainOptions(TypedDict, total=False):
     fanout: str | Sequence[int] | None
     """Neighbours drawn per hop, seed nodes first, -1: all; default 15,10,5."""
     eval_fanout: str | Sequence[int] | None
-    """Evaluate from neighbours drawn by these; default: exactly, from all."""
+    """Evaluate by neighbours drawn so; default: by all."""
     batch: str | None
     """apart, together or auto (default)."""
     structure: str | None
@@ -74,7 +74,7 @@ class TrainOptions(TypedDict, total=False):
     accumulate: int
     """Passes whose gradients are averaged in a step."""
     ema: float
-    """Decay of an average of the weights, which is then evaluated and kept."""
+    """Decay of an average of the weights that is evaluated."""
     loss: str | Callable[..., Any] | None
     """cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn."""
     init: str | None
@@ -108,7 +108,7 @@ class TrainOptions(TypedDict, total=False):
     cut: str | None
     """Where edges live: edge, cover or vertex; default: the recipe's."""
     hosts: int | None
-    """Hosts that the workers are on, in equal blocks; default: found out."""
+    """Hosts of the workers, in equal blocks; default: found out."""
     undirected: bool
     """Add the missing direction of every edge."""
     directed: bool
@@ -190,7 +190,7 @@ class WorkerOptions(TypedDict, total=False):
     rows_dtype: str | None
     """bf16: read and send rows in bf16."""
     hosts: int | None
-    """Hosts that the workers are on, in equal blocks; default: found out."""
+    """Hosts of the workers, in equal blocks; default: found out."""
     undirected: bool
     """Add the missing direction of every edge."""
     directed: bool

@@ -61,7 +61,7 @@ class TrainConfig:
     """Each pass has its own dropout, and its own graph where the recipe draws one."""
     ema: float = option(
         0.0,
-        "Decay of an average of the weights, which is then evaluated and kept.",
+        "Decay of an average of the weights that is evaluated.",
         "Learning",
         "train compare",
         least=0,
@@ -134,7 +134,7 @@ class TrainConfig:
     )
     """None: cover where the recipe's rows are fresh, else as the parts were written."""
     hosts: int | None = option(
-        None, "Hosts that the workers are on, in equal blocks; default: found out.", "Cutting", "train Worker", least=1
+        None, "Hosts of the workers, in equal blocks; default: found out.", "Cutting", "train Worker", least=1
     )
     """Between two hosts a row crosses once, and sums of one host's workers are added before they leave it; where hosts
     are found out, if that spares at least 1,000 rows a host and exchange. 1: every worker sends to every other."""
@@ -151,7 +151,7 @@ class TrainConfig:
     )
     eval_fanout: str | None = option(
         None,
-        "Evaluate from neighbours drawn by these; default: exactly, from all.",
+        "Evaluate by neighbours drawn so; default: by all.",
         "Mini-batches",
         "train compare",
         accepts="str | Sequence[int] | None",

@@ -12,7 +12,7 @@ from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
 from isthmus.kernels.native import call, core
 from isthmus.outside import is_outside
-from isthmus.partition.adjacency import csr, row_chunks
+from isthmus.partition.adjacency import csr
 from isthmus.partition.methods import from_outside
 from isthmus.partition.vertex import twin
 from isthmus.partition.vertex.edges import Report, mark_replicas, replica_sets
@@ -65,8 +65,6 @@ def place_edges(graph: Graph, parts: int, method: str, options: VertexOptions, r
         raise InputError(f"cannot cut {graph.num_nodes} nodes into {parts} parts: ask for 1 to {most} parts")
     if parts == 1:
         return np.zeros(graph.num_edges, np.int16)
-    if graph.symmetric:
-        _check_pairs(graph)
     chosen = from_outside(method, VertexMethod) if is_outside(method) else VERTEX_METHODS[method]
     part = chosen.place(graph, parts, options, report)
     library = core()
@@ -75,14 +73,6 @@ def place_edges(graph: Graph, parts: int, method: str, options: VertexOptions, r
     elif graph.symmetric:
         twin.place_reverses(graph, part)
     return part
-
-
-def _check_pairs(graph: Graph) -> None:
-    """Refuse self loops of a symmetric graph: its edges are placed in pairs, and a loop is no pair."""
-    for chunk in row_chunks(np.diff(graph.indptr)):
-        rows = np.repeat(np.arange(chunk.start, chunk.stop), np.diff(graph.indptr[chunk.start : chunk.stop + 1]))
-        if np.any(graph.indices[graph.indptr[chunk.start] : graph.indptr[chunk.stop]] == rows):
-            raise InputError(f"{graph.name} has self loops, which a vertex-cut does not place: leave them out")
 
 
 def masters(graph: Graph, parts: int, part: np.ndarray, host: Sequence[int] | None = None) -> np.ndarray:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from isthmus.errors import InputError
 from isthmus.graph.graph import Graph
 from isthmus.kernels.native import call, core
-from isthmus.partition.adjacency import csr
+from isthmus.partition.adjacency import csr, row_chunks
 from isthmus.partition.vertex import twin
 
 Report = Callable[[int, int], None]  # (done, total)
@@ -19,7 +20,18 @@ Report = Callable[[int, int], None]  # (done, total)
 
 def num_placed(graph: Graph) -> int:
     """Return how many edges are placed: those of a symmetric graph once for both directions."""
-    return graph.num_edges // 2 if graph.symmetric else graph.num_edges
+    if not graph.symmetric:
+        return graph.num_edges
+    _check_pairs(graph)
+    return graph.num_edges // 2
+
+
+def _check_pairs(graph: Graph) -> None:
+    """Refuse self loops of a symmetric graph: its edges are placed in pairs, and a loop is no pair."""
+    for chunk in row_chunks(np.diff(graph.indptr)):
+        rows = np.repeat(np.arange(chunk.start, chunk.stop), np.diff(graph.indptr[chunk.start : chunk.stop + 1]))
+        if np.any(graph.indices[graph.indptr[chunk.start] : graph.indptr[chunk.stop]] == rows):
+            raise InputError(f"{graph.name} has self loops, which this method cannot place: leave them out")
 
 
 def total_degree(graph: Graph) -> np.ndarray:
