@@ -349,3 +349,23 @@ def test_worker_0_keeps_the_meeting_point(monkeypatch):
     for store in stores.values():
         store.leave()
     assert not keeper.thread.is_alive()
+
+
+def test_it_closes_even_if_its_thread_ends_first():
+    """A message that arrives while it closes wakes the thread, which may be gone before it is woken for that."""
+    point = Rendezvous("127.0.0.1", 0, 2, SECRET)
+    wake = point.wake
+
+    class Late:
+        def send(self, letter: bytes) -> None:
+            dial(point).close()
+            point.thread.join(10)
+            wake.send(letter)
+
+        def close(self) -> None:
+            wake.close()
+
+    point.wake = Late()
+    point.close()
+    assert not point.thread.is_alive()
+    assert wake.fileno() == -1

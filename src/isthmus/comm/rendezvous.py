@@ -88,6 +88,8 @@ class Rendezvous:
         self.ended = True
         self.wake.send(b"!")
         self.thread.join(SECONDS)
+        self.wake.close()  # not by the thread: it may end by itself as soon as `ended` is set
+        self.woken.close()
 
     def _somebody_is_here(self) -> bool:
         return any(guest.open for guest in list(self.guests.values()))
@@ -104,8 +106,6 @@ class Rendezvous:
         for guest in self.guests.values():
             guest.close()
         self.selector.close()
-        self.wake.close()
-        self.woken.close()
 
     def _accept(self) -> None:
         assert self.listener is not None
