@@ -130,6 +130,11 @@ def described(device: torch.device) -> str:
     return f"{device} ({', '.join(about)})" if about else str(device)
 
 
+def instructions() -> str:
+    """Return the widest instructions of this host's processor that torch uses, such as AVX512."""
+    return torch.backends.cpu.get_cpu_capability()
+
+
 def every_device() -> list[torch.device]:
     """Return the accelerators of this machine."""
     kind = _accelerator()

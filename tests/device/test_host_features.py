@@ -28,12 +28,12 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize(*each_value(recipe=RECIPES, model=["gcn", "sage", "gat"], workers=[1, 2, 3], drop=[0.0, 0.3]))
 def test_the_cpus_numbers(tmp_path, recipe, model, workers, drop):
-    plan = Plan(recipe, model, config=HOST, shape={"input_dropout": drop})
+    plan, book = Plan(recipe, model, config=HOST, shape={"input_dropout": drop}), parts(tmp_path, workers)
     if drop and recipe in ("pipegcn", "sancus-h"):
         with pytest.raises(InputError, match="leave one of them out"):
-            on_device(lambda transport: plan.train(parts(tmp_path, workers), transport), workers)
+            on_device(lambda transport: plan.train(book, transport), workers)
     else:
-        compare(plan, parts(tmp_path, workers), workers)
+        compare(plan, book, workers)
 
 
 @pytest.mark.parametrize("config", [{"inductive": True}, {"features": "standard"}, {"features": "rows"}], ids=str)

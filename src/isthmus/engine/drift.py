@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
-from isthmus.device import described
+from isthmus.device import described, instructions
 from isthmus.engine.record import over_workers
 from isthmus.errors import InputError
 
@@ -68,8 +68,7 @@ def arithmetic(device: torch.device) -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     model = next((line for line in lines if line.startswith("model name")), platform.processor())
-    instructions = torch.backends.cpu.get_cpu_capability()
-    return "; ".join([platform.machine(), model, instructions, described(device), str(torch.get_num_threads())])
+    return "; ".join([platform.machine(), model, instructions(), described(device), str(torch.get_num_threads())])
 
 
 def _distance(weight: Tensor, transport: Transport) -> float:

@@ -118,7 +118,7 @@ def assign(harm: Tensor, budget: float) -> Tensor:
     """Return the place in `BITS` of every row, uint8, given what each would do with 1 step between its extremes."""
     steps = list(zip(BITS, BITS[1:], _COST, _COST[1:], strict=False))
     gain = torch.cat([harm * (worse - better) / (more - fewer) for fewer, more, worse, better in steps])
-    cost = torch.cat([torch.full_like(harm, more - fewer) for fewer, more, _, _ in steps])
+    cost = torch.cat([torch.full_like(harm, more - fewer, dtype=torch.int64) for fewer, more, _, _ in steps])
     order = gain.argsort(descending=True, stable=True)
     bought = order[cost[order].cumsum(0) <= (budget - BITS[0]) * len(harm)]
     return torch.bincount(bought % max(len(harm), 1), minlength=len(harm)).to(torch.uint8)
