@@ -87,7 +87,7 @@ class StoreServer:
 
     @property
     def edge_data(self) -> Tensor:
-        """What the edges that are here carry, [edges] or [edges, D], in the order of the structure."""
+        """The data of the edges that are here, [edges] or [edges, D], in the order of the structure."""
         if self.structure.data is None:
             raise InputError("the store has no data of edges: open it with StoreOptions(edge_data=True)")
         return self.structure.data

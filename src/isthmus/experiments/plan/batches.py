@@ -76,7 +76,7 @@ class BatchOutlook:
 
 
 class Parts:
-    """What all plans of a folder of parts share: edges, feature files, and the order of training nodes."""
+    """The edges, feature files and training nodes that all plans of a folder of parts share."""
 
     def __init__(self, book: Book, config: TrainConfig, workers: int):
         if book.cut == "vertex":
@@ -115,7 +115,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan assumes about a worker's machine, and about the size of the graph."""
+    """The assumptions of a plan about a worker's machine and the size of the graph."""
 
     process: int
     """The bytes of a worker that has read nothing."""
