@@ -68,7 +68,7 @@ RECIPES = {
     "bns": {"rate": 0.5},
     "pipegcn": {"smooth_features": 0.9},
     "sancus-e": {},
-    "psc-gcn": {"refresh": 3},
+    "psc-gcn": {"refresh": 3, "least": 2},
 }
 
 

@@ -29,8 +29,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "coded weights": ("exact", {"bits_weights": 8}),
     "differences": ("isthmus", {"auto": False, "bits": 4, "delta": True}),
     "error feedback": ("vanilla", {"bits": 4, "feedback": True, "rounding": "stochastic"}),
-    "cached features": ("psc-gcn", {"cache": "inclusion", "cache_rows": 0.5}),
-    "cached at random": ("psc-gcn", {"cache": "random", "cache_rows": 0.5}),
+    "cached features": ("psc-gcn", {"least": 2, "cache": "inclusion", "cache_rows": 0.5}),
+    "cached at random": ("psc-gcn", {"least": 2, "cache": "random", "cache_rows": 0.5}),
     "bf16": ("exact", {"precision": "bf16"}),
 }
 """Options that lead elsewhere than a recipe's defaults: a recipe, and its options."""

@@ -75,7 +75,7 @@ def crowd(tmp_path_factory):
 CASES = [
     ("pipegcn", {}),
     ("pipegcn", {"smooth_features": 0.8, "staleness": 2, "bits": 8}),
-    ("psc-gcn", {"rate": 0.5}),
+    ("psc-gcn", {"rate": 0.5, "least": 0}),
     ("isthmus", {"rate": 0.5, "guard": "off"}),
     ("isthmus", {"rate": 0.5, "bits": 4, "guard_error": 0.2}),
     ("sancus-e", {"bound": 2}),
@@ -85,7 +85,7 @@ CASES = [
 
 @pytest.mark.parametrize(("recipe", "options"), CASES)
 def test_the_estimate_is_near_the_truth(crowd, monkeypatch, recipe, options):
-    monkeypatch.setattr("isthmus.local.watch.LEAST", 64)  # of 200 rows
+    monkeypatch.setattr("isthmus.local.watch.ROWS", 64)  # of 200 rows
     compared = 0
     for line in lines_of(crowd, recipe, options)[0]:
         for place, truth in line["error"].items():
@@ -123,7 +123,7 @@ def test_nothing_more_is_sent(crowd, monkeypatch):
     [
         ("isthmus", {"rate": 0.4, "refresh": 3}, 1.0),
         ("pipegcn", {"staleness": 2}, 1.0),
-        ("psc-gcn", {"rate": 0.4, "refresh": 3}, 1.0),
+        ("psc-gcn", {"rate": 0.4, "least": 0, "refresh": 3}, 1.0),
     ],
 )
 @pytest.mark.parametrize("broken", [3, 6])  # at 3 the guard has just changed its mind

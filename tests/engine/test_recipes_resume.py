@@ -15,6 +15,7 @@ from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
 from isthmus.nn import ModelConfig
 
+BARE = {"rate": 0.4, "least": 0}
 CASES = [
     ("exact", {"bits": 4, "feedback": True}),
     ("vanilla", {"bits": 8, "rounding": "stochastic"}),
@@ -26,12 +27,12 @@ CASES = [
     ("pipegcn", {"staleness": 3}),
     ("pipegcn", {"staleness": 1, "smooth_features": 0.95, "smooth_gradients": 0.9}),
     ("pipegcn", {"staleness": 2, "start": "as-published", "bits": "bf16", "feedback": True}),
-    ("psc-gcn", {"rate": 0.4, "staleness": 0, "refresh": 4}),
-    ("psc-gcn", {"rate": 0.4, "staleness": 2, "refresh": 3}),
-    ("psc-gcn", {"rate": 0.4, "staleness": 3, "refresh": 2, "sampler": "coupled", "estimator": "self-normalised"}),
-    ("psc-gcn", {"rate": 0.4, "staleness": 2, "refresh": 3, "cache_rows": 0.3, "bits": 8}),
+    ("psc-gcn", {**BARE, "staleness": 0, "refresh": 4}),
+    ("psc-gcn", {**BARE, "staleness": 2, "refresh": 3}),
+    ("psc-gcn", {**BARE, "staleness": 3, "refresh": 2, "sampler": "coupled", "estimator": "self-normalised"}),
+    ("psc-gcn", {**BARE, "staleness": 2, "refresh": 3, "cache_rows": 0.3, "bits": 8}),
     ("psc-gcn", {"rate": 1, "staleness": 1, "cache_rows": 20, "cache": "degree"}),
-    ("psc-gcn", {"rate": 0.4, "staleness": 2, "refresh": 1}),  # gradients under way are of a graph of old sizes
+    ("psc-gcn", {**BARE, "staleness": 2, "refresh": 1}),  # gradients under way are of a graph of old sizes
     ("isthmus", {"rate": 0.4, "refresh": 3, "guard": "off"}),
     ("isthmus", {"rate": 0.4, "refresh": 1, "guard": "off"}),
     (

@@ -106,7 +106,7 @@ def test_resume_on_another_number_of_workers(tmp_path, before, after):
         ("sancus-h", {}),
         ("skip-g", {"bound": 2}),
         ("exact", {"bits": 8, "feedback": True}),
-        ("psc-gcn", {"refresh": 3, "cache": "degree", "cache_rows": 0.3}),
+        ("psc-gcn", {"refresh": 3, "least": 2, "cache": "degree", "cache_rows": 0.3}),
         ("isthmus", {"refresh": 3}),
     ],
 )

@@ -25,7 +25,7 @@ from isthmus.recipes.parse import read_entries
 
 STEPS = 9
 SHAPE = ModelConfig("sage", 3, 8)
-DRAWN = ("bns rate=0.5", "psc-gcn rate=0.5", "isthmus rate=0.5 bits_weights=32 guard=off")
+DRAWN = ("bns rate=0.5", "psc-gcn rate=0.5 least=0", "isthmus rate=0.5 bits_weights=32 guard=off")
 SETTLED = (
     "vanilla",
     "exact",

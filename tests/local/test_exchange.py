@@ -84,7 +84,8 @@ def test_walking_back_twice_is_refused(tmp_path):
 
 def test_reading_never_draws(tmp_path):
     """A step's graph is drawn when the step begins: worker 0 alone may read it, and no worker waits for another."""
-    book, policy = cut(community_graph(), 2, "random", tmp_path), find("psc-gcn").policy({"staleness": 0, "rate": 0.5})
+    book = cut(community_graph(), 2, "random", tmp_path)
+    policy = find("psc-gcn").policy({"staleness": 0, "rate": 0.5, "least": 0})
 
     def work(transport):
         graph, found = graph_of(book, transport, policy=policy, seed=3), []

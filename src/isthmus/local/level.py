@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -35,6 +37,10 @@ class Level:
     def declare(self, rows: Tensor, share: float) -> None:
         """Declare the rows whose results are read when a model trains (`Needed.declare`)."""
         self.channels.needed_links = self.needed.declare(rows, share)
+
+    def reads(self, share: float) -> None:
+        """Tell samplers which share of all workers' rows the loss reads."""
+        self.schedule.context = replace(self.schedule.context, share_read=share)
 
     def leave(self) -> None:
         """Give way to another level: wait for what is under way, and forget it; a return begins like a run."""

@@ -254,8 +254,9 @@ class Runtime:
 
         Every worker does so at the same time, and once.
         """
-        if self.savings.read_rows:
-            for level in self.levels:
+        for level in self.levels:
+            level.reads(share)
+            if self.savings.read_rows:
                 level.declare(rows, share)
 
     @property

@@ -22,8 +22,7 @@ from isthmus.comm.channel.state import restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.shard import Shard
 
-SHARE = 1 / 16  # of the boundary rows of a site
-LEAST = 512  # rows of a site and worker that are watched at least, if there are so many
+ROWS = 256  # of a site and worker that are watched, if it has more: an error is known as well from these as from all
 _SALT = 0xEC0
 Place = tuple[int, str]  # site and pass
 
@@ -157,7 +156,6 @@ KINDS = "gap", "size"
 
 
 def _sample(rows: Tensor, nodes: Tensor, stream: int) -> Tensor:
-    """Return a share of the rows, drawn by the ids of their nodes."""
-    size = min(len(rows), max(LEAST, math.ceil(SHARE * len(rows))))
+    """Return a few of the rows, drawn by the ids of their nodes."""
     keys = kernels.random_keys(stream, nodes)
-    return rows[keys.argsort()[:size].sort().values]
+    return rows[keys.argsort()[:ROWS].sort().values]

@@ -62,6 +62,7 @@ SAMPLED = {
     "rate": Option(1.0, "share of the halo rows (boundary samplers) or neighbours (others) that is kept"),
     "refresh": Option(20, "steps between refreshes of probabilities that depend on the norms of rows"),
 }
+NOISE = 0.2  # of guard_error: 1 %, about what coding to 8 bits leaves in a row
 NO_SAVINGS = Savings(narrow_side=False, aggregate_once=False, overlap=False, read_rows=False, cover=False, relay=False)
 
 
@@ -72,6 +73,11 @@ def guarded(default: str) -> dict[str, Option]:
 
 def savings(settings: Settings) -> Savings:
     return NO_SAVINGS if settings["savings"] == AS_PUBLISHED else Savings()
+
+
+def noise(settings: Settings) -> float:
+    """Return the noise that draws may leave in the mean of the rows that a loss reads: a guard limits it; 0: any."""
+    return NOISE * settings["guard_error"] if settings.get("guard") == "on" else 0.0
 
 
 def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
@@ -89,9 +95,9 @@ def sampler(settings: Settings, asked_for: bool = True) -> Sampler | None:
         case "boundary":
             return Boundary(rate)
         case "optimal-boundary":
-            return OptimalBoundary(rate, refresh)
+            return OptimalBoundary(rate, refresh, noise(settings))
         case "independent" | "coupled":
-            return Neighbours(rate, refresh, coupled=name == "coupled")
+            return Neighbours(rate, refresh, coupled=name == "coupled", noise=noise(settings))
     raise InputError(f"unknown sampler {name!r}: use one of {', '.join(SAMPLERS)}")
 
 

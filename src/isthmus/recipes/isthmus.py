@@ -5,7 +5,7 @@ from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
 from isthmus.outside import is_outside
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, guarded, sampler
+from isthmus.recipes.common import CACHED, CODED, SAMPLED, SAMPLERS, cache, coding, guarded, noise, sampler
 from isthmus.sample import LastLayer
 
 _AS_RATE = -1.0
@@ -38,7 +38,7 @@ def _last_layer(settings: Settings) -> LastLayer | None:
             f"sampler {settings['sampler']} draws inner neighbours in every layer: last_rate is not for it"
         )
     rate = settings["rate"] if rate == _AS_RATE else rate
-    return None if both or rate == 1 else LastLayer(rate)
+    return None if both or rate == 1 else LastLayer(rate, noise=noise(settings))
 
 
 ISTHMUS = Recipe(

@@ -3,7 +3,7 @@
 from isthmus.comm import Stages
 from isthmus.local import Policy
 from isthmus.recipes.base import Option, Recipe, Settings
-from isthmus.recipes.common import AS_PUBLISHED, CACHED, CODED, GUARDED, INHERITED, cache, coding, savings
+from isthmus.recipes.common import AS_PUBLISHED, CACHED, CODED, GUARDED, INHERITED, cache, coding, noise, savings
 from isthmus.sample import Neighbours
 
 
@@ -17,6 +17,7 @@ def _policy(settings: Settings) -> Policy:
         settings["sampler"] == "coupled",
         settings["estimator"],
         settings["least"],
+        noise(settings),
     )
     return Policy(
         savings(settings),
@@ -36,7 +37,7 @@ PSC_GCN = Recipe(
     options={
         "staleness": Option(2, "steps between sending and use; 0 waits for fresh rows"),
         "rate": Option(0.1, "share ε of its neighbours that a node reads; 1 reads all"),
-        "least": Option(0, "neighbours that a node reads at least, all if it has fewer; 0: the paper"),
+        "least": Option(6, "neighbours that a node reads at least, all if it has fewer; 0: the paper"),
         "sampler": Option(
             "independent",
             "edges one by one (the paper), or coupled: those of a halo row together, far fewer rows fetched",

@@ -10,6 +10,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.kernels import Csr, WaterFilling
+from isthmus.sample.noise import quiet_levels
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.drawn import Pattern
@@ -26,11 +27,13 @@ class LastLayer:
 
     with N_i the inner neighbours of i. Until norms of rows are known, p is the same for all of them. All edges of a
     source node share one random number: the variance of Z_i stays the same (the neighbours of i are still independent),
-    but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
+    but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij). ``noise``: rate is raised until a
+    draw leaves no more of it in the mean of the rows that the loss reads (`sample.noise`).
     """
 
     rate: float = 0.1
     least: int = 6
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
@@ -40,12 +43,12 @@ class LastLayer:
 
     def draw(self, context: DrawContext, inner: Csr, rows: Tensor, step: int, row_norms: RowNorms | None) -> Pattern:
         """Return those of the edges ``inner`` [m, n] to the rows (int64 [m]) that are kept at a step."""
-        filling = WaterFilling(*self._levels(inner, row_norms), coupled=True)
+        filling = WaterFilling(*self._levels(context, inner, row_norms), coupled=True)
         key, nodes = kernels.stream(context.seed, step, _SALT), context.whole.nodes
         kept, weight, _ = kernels.draw_weighted(key, inner, filling, (nodes[rows], nodes), dtype=context.dtype)
         return Pattern(kept, weight)
 
-    def _levels(self, inner: Csr, row_norms: RowNorms | None) -> tuple[Tensor, Tensor]:
+    def _levels(self, context: DrawContext, inner: Csr, row_norms: RowNorms | None) -> tuple[Tensor, Tensor]:
         """Return c [m] and ‖y‖ [n] of the equation above."""
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
@@ -53,9 +56,7 @@ class LastLayer:
         if row_norms is not None and row_norms.inner:
             value = torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
         (value,) = kernels.floored(value, floor=SMALLEST)
-        count = inner.indptr.diff().double()
-        budget = torch.maximum(self.rate * count, count.clamp_max(self.least))
-        found = kernels.fill_levels(inner, None, value, None, budget), value
+        found = quiet_levels([(inner, value)], self.rate, self.least, self.noise, context), value
         if row_norms is not None:
             row_norms.plans[self] = found
         return found

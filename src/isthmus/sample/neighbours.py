@@ -11,6 +11,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.errors import InputError
 from isthmus.kernels import WaterFilling
+from isthmus.sample.noise import quiet_levels
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext, ReadRequest
 from isthmus.shard.drawn import BothWays, Pattern
@@ -51,6 +52,9 @@ class Neighbours:
     probabilities allow. Every p_ij and the variance of every Z_i stay the same (a node's neighbours are still
     independent), but a row is fetched with probability max_i p_ij instead of 1 − Π_i (1 − p_ij).
 
+    ``noise``: ε is raised until a draw leaves no more of it in the mean of the rows that the loss reads
+    (`sample.noise`); 0: ε as it is.
+
     ``estimator="self-normalised"``: kept edges count |N_i| / (number kept), as the published code does; biased.
     """
 
@@ -60,6 +64,7 @@ class Neighbours:
     coupled: bool = False
     estimator: str = "horvitz-thompson"
     least: int = 0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
@@ -73,10 +78,11 @@ class Neighbours:
         if self.estimator not in ("horvitz-thompson", "self-normalised"):
             raise InputError(f"unknown estimator {self.estimator!r}: use horvitz-thompson or self-normalised")
 
-    def levels(self, whole: Shard, row_norms: RowNorms | None) -> Levels:
+    def levels(self, context: DrawContext, row_norms: RowNorms | None) -> Levels:
         """Return the probabilities of all edges by water-filling, from the norms of rows that are known."""
         if row_norms is not None and self in row_norms.plans:
             return row_norms.plans[self]
+        whole = context.whole
         if row_norms is None or not row_norms.inner:
             counts = whole.num_inner, whole.num_halo
             inner, halo = (torch.ones(count, dtype=torch.float64, device=whole.device) for count in counts)
@@ -84,9 +90,8 @@ class Neighbours:
             inner = self.inner_weight**0.5 * torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
             halo = torch.stack(list(row_norms.halo.values())).sum(0).sqrt()
         inner, halo = kernels.floored(inner, halo, floor=SMALLEST)
-        count = (whole.inner.indptr.diff() + whole.halo.indptr.diff()).double()
-        budget = torch.maximum(self.rate * count, count.clamp_max(self.least))
-        found = Levels(kernels.fill_levels(whole.inner, whole.halo, inner, halo, budget), inner, halo)
+        sides = (whole.inner, inner), (whole.halo, halo)
+        found = Levels(quiet_levels(sides, self.rate, self.least, self.noise, context), inner, halo)
         if row_norms is not None:
             row_norms.plans[self] = found
         return found
@@ -99,7 +104,7 @@ class Neighbours:
 
     def prepare(self, context: DrawContext, step: int, row_norms: RowNorms | None) -> KeptEdges:
         """Draw the edges that this worker keeps."""
-        whole, levels = context.whole, self.levels(context.whole, row_norms)
+        whole, levels = context.whole, self.levels(context, row_norms)
         asked: dict[str, Any] = {"dtype": context.dtype, "with_edges": whole.edge_attributes is not None}
         key = kernels.stream(context.seed, step, _SALT)
         inner, inner_weight, inner_kept = kernels.draw_weighted(
@@ -127,5 +132,5 @@ class Neighbours:
 
     def inclusion(self, context: DrawContext, row_norms: RowNorms | None = None) -> Tensor:
         """Return the probability that each halo node is read at all, float64 [h] (sec. V-B)."""
-        levels = self.levels(context.whole, row_norms)
+        levels = self.levels(context, row_norms)
         return kernels.inclusion(context.whole.halo_out, WaterFilling(levels.level, levels.halo, self.coupled))

@@ -11,11 +11,13 @@ from isthmus import kernels
 from isthmus.comm import Where
 from isthmus.errors import InputError
 from isthmus.kernels import Csr
+from isthmus.sample.noise import quiet_rate, size_of_sums
 from isthmus.sample.row_norms import SMALLEST, RowNorms
 from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.shard import Shard
 
 _SALT = 0x0B5
+_TINY = 1e-300  # a sum of squares that stands for none
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,14 @@ class OptimalBoundary:
 
     This minimises Σ_i Var Z_i for the expected number of rows fetched. Readers tell owners their q whenever the norms
     of rows are refreshed; after that both ends draw the same rows, so no ids travel. Until norms are known, q = rate.
+
+    ``noise``: rate is raised until a draw leaves no more of it in the mean of the rows that the loss reads
+    (`sample.noise`), and is 1 until norms are known; 0: rate as it is.
     """
 
     rate: float = 0.1
     refresh: int = 20
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
@@ -64,19 +70,21 @@ class OptimalBoundary:
         links = context.whole.links
         if row_norms is None or not row_norms.halo:
             device = links.device
-            uniform = lambda count: torch.full((count,), self.rate, dtype=torch.float32, device=device)  # noqa: E731
+            blind = 1.0 if self.noise else self.rate
+            uniform = lambda count: torch.full((count,), blind, dtype=torch.float32, device=device)  # noqa: E731
             return Probabilities(
                 [uniform(n) for n in links.mirror_counts], [uniform(len(rows)) for rows in links.send_rows]
             )
         if self not in row_norms.plans:
-            halo = self.probabilities(context.whole, row_norms).float()
+            halo = self.probabilities(context, row_norms).float()
             where = Where("probabilities", "setup", row_norms.since, "ids")
             boundary = links.push(halo, context.transport, where).wait()
             row_norms.plans[self] = Probabilities(links.mirrors.split(halo), boundary)
         return row_norms.plans[self]
 
-    def probabilities(self, whole: Shard, row_norms: RowNorms) -> Tensor:
+    def probabilities(self, context: DrawContext, row_norms: RowNorms) -> Tensor:
         """Return q of every halo node, float64 [h]."""
+        whole = context.whole
         square = torch.zeros(whole.num_halo, dtype=torch.float64, device=whole.device)
         for name, size in row_norms.halo.items():
             target = whole.norm(name, torch.float64).target
@@ -84,15 +92,21 @@ class OptimalBoundary:
             squared = (ones if target is None else target**2)[:, None]
             square += size * kernels.aggregate(whole.halo_out, squared)[:, 0]
         (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
-        budget = value.new_full((1,), self.rate * len(value))
-        level = kernels.fill_levels(_one_row(value), None, value, None, budget)
-        return (level * value).clamp_max(1.0)
+        size = size_of_sums(context, row_norms) if self.noise else 0.0
+        variance = lambda rate: float((square / _filled(value, rate) - square).sum()) / max(size, _TINY)  # noqa: E731
+        return _filled(value, quiet_rate(self.rate, self.noise, context, variance))
 
     def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
         """Return which of these nodes the reader draws, int32."""
         key = kernels.stream(seed, step, _SALT, reader)
         kept = kernels.draw_edges(key, _one_row(ids), ids.new_zeros(1), ids, q.contiguous(), False)
         return kept.nonzero().flatten().to(torch.int32)
+
+
+def _filled(value: Tensor, rate: float) -> Tensor:
+    """Return q = min(1, c value) with the c at which a share ``rate`` is expected."""
+    budget = value.new_full((1,), rate * len(value))
+    return (kernels.fill_levels(_one_row(value), None, value, None, budget) * value).clamp_max(1.0)
 
 
 def _one_row(values: Tensor) -> Csr:

@@ -65,7 +65,7 @@ class Schedule:
         self._begun = step
         self._learn()
         self._graphs = {at: edges for at, edges in self._graphs.items() if at >= step}
-        if self.sampler.refresh and step % self.sampler.refresh == 0:
+        if self.sampler.refresh and (step % self.sampler.refresh == 0 or not self.known):
             self._recorder = NormRecorder(step)
         self._prepare(step)
 

@@ -158,7 +158,7 @@ Chances = tuple[Tensor, Tensor]  # p of the inner and of the halo edges, float64
 
 
 def neighbour_chances(z: Aggregation, sampler: Neighbours) -> Chances:
-    whole, levels = z.whole, sampler.levels(z.whole, z.row_norms)
+    whole, levels = z.whole, sampler.levels(z.context, z.row_norms)
     inner = kernels.edge_probability(whole.inner, WaterFilling(levels.level, levels.inner))
     return inner, kernels.edge_probability(whole.halo, WaterFilling(levels.level, levels.halo))
 

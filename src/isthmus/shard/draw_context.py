@@ -31,6 +31,12 @@ class DrawContext:
     transport: Transport
     seed: int
     dtype: torch.dtype = torch.float32  # of weights
+    share_read: float = 1.0  # of all workers' rows: those that the loss reads
+
+    @property
+    def rows_read(self) -> float:
+        """The number of rows that the loss reads on all workers, as seen from this one: parts are about equal."""
+        return self.share_read * self.whole.num_inner * self.transport.size
 
     def with_rows(self, halo: Sequence[Tensor], sent: Sequence[Tensor], scale: Tensor) -> Drawn:
         """Return the graph with some of the halo nodes, and all their edges.
