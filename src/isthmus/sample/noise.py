@@ -38,7 +38,7 @@ def quiet_levels(sides: Sides, rate: float, least: int, noise: float, context: D
     ``sides``: the neighbours of the same rows in one or two patterns, and the value of each column.
     """
     (inner, value), (halo, halo_value) = sides if len(sides) == 2 else (sides[0], (None, None))
-    count = sum(csr.indptr.diff() for csr, _ in sides).double()
+    count = torch.stack([csr.indptr.diff() for csr, _ in sides]).sum(0).double()
 
     def levels(rate: float) -> Tensor:
         budget = torch.maximum(rate * count, count.clamp_max(least))

@@ -92,8 +92,8 @@ class OptimalBoundary:
             squared = (ones if target is None else target**2)[:, None]
             square += size * kernels.aggregate(whole.halo_out, squared)[:, 0]
         (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
-        size = size_of_sums(context, row_norms) if self.noise else 0.0
-        variance = lambda rate: float((square / _filled(value, rate) - square).sum()) / max(size, _TINY)  # noqa: E731
+        sums = size_of_sums(context, row_norms) if self.noise else 0.0
+        variance = lambda rate: float((square / _filled(value, rate) - square).sum()) / max(sums, _TINY)  # noqa: E731
         return _filled(value, quiet_rate(self.rate, self.noise, context, variance))
 
     def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
