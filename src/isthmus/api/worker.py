@@ -24,6 +24,7 @@ from isthmus.engine.agreement import check_agreement, check_shapes
 from isthmus.engine.checkpoints import Checkpoints, meet
 from isthmus.engine.config import DTYPES
 from isthmus.engine.drift import OFTEN, check_alike
+from isthmus.engine.judge import Judge
 from isthmus.engine.learnt import own_range
 from isthmus.engine.notes import of_first_step, shared_norms
 from isthmus.engine.prepare import Views
@@ -108,7 +109,7 @@ class Worker:
             check_agreement(self.transport, self.config, self.book)
             named = self.config.metric or default_metric(Task.of(self.book))
             check_metric(named, Task.of(self.book))
-            self._metric = own or named
+            self._judge = Judge(own or named, Task.of(self.book))
             self._views = Views.of(self.book, self.config, policy, self.transport, dense=True)
         except BaseException:
             self.close()
@@ -206,7 +207,7 @@ class Worker:
         graph.edge_attr)``.
         """
         self._check_alike(model)
-        about = (self._metric, self.steps, self.transport, call)
+        about = (self._judge, self.steps, self.transport, call)
         return self._in_evaluation(model, lambda: evaluate(model, self._views, *about))
 
     def predict(self, model: nn.Module, call: Call | None = None) -> Tensor:

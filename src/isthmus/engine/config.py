@@ -69,12 +69,13 @@ class TrainConfig:
     )
     loss: str | None = option(
         None,
-        "cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn.",
+        "cross-entropy,weights=balanced,smoothing=0.1; focal; skip-gram (unsupervised); or package.module:fn.",
         "Learning",
         "train compare",
         accepts=_NAME_OR_FUNCTION,
     )
-    """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels."""
+    """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels.
+    skip-gram learns embeddings from the edges alone, by mini-batches: skip-gram,walk=1,negatives=1,by=uniform."""
     init: str | None = option(None, "Start from the best weights of this run.", "Learning", "train")
     steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
     epochs: int | None = option(None, "Passes over the training nodes, in place of steps.", "Learning", _MOST, least=1)
@@ -117,13 +118,14 @@ class TrainConfig:
     """Validation sees training and validation nodes, the test all."""
     metric: str | None = option(
         None,
-        "accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn.",
+        "accuracy, macro-f1, roc-auc, ap, r2, probe, link-auc, … or package.module:fn.",
         "Learning",
         "train compare Worker",
         accepts=_NAME_OR_FUNCTION,
     )
     """None: accuracy; micro-f1 for several labels per node; r2 for regression. Also micro-f1, balanced-accuracy, mse,
-    rmse, mae."""
+    rmse, mae. Of embeddings (skip-gram): probe, a logistic regression on the training nodes, or link-auc, on edges that
+    --hold-out kept back."""
     dtype: str = option("float32", "{choices}.", "Learning", "train compare plan verify Worker", choices=DTYPES)
     rows_dtype: str | None = option(
         None, "bf16: read and send rows in bf16.", "Learning", "train compare plan Worker", choices=ROWS_DTYPES
@@ -199,6 +201,7 @@ class TrainConfig:
     def settled(self, book: Book, batches: BatchPolicy | None) -> TrainConfig:
         """Return the config with everything filled in that follows from the graph, and from how batches are drawn."""
         labelled = book.train[self.split] if self.split < len(book.train) else 0  # refused later
+        labelled = labelled if losses.pairs_of(self.loss) is None else book.nodes
         epoch = 1 if batches is None else batches.steps_per_epoch(book.nodes, labelled, self.batch_size)
         steps = self.steps if self.epochs is None else self.epochs * max(epoch, 1)
         every = self.eval_every or (max(epoch, 1) if batches else EVAL_EVERY)

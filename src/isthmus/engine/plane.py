@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from isthmus.device import HOST, on_host, to_device
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.sampled import sampled_scores
@@ -37,7 +38,7 @@ from isthmus.minibatch import (
 from isthmus.nn import Model, norms_of
 from isthmus.partition import Book
 from isthmus.sample import JointSampler
-from isthmus.tasks.metrics import Own
+from isthmus.tasks.losses import pairs_of
 
 
 class Plane(Protocol):
@@ -49,7 +50,7 @@ class Plane(Protocol):
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         """Update the weights once; return the loss, which is the same on every worker."""
 
-    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, views: Views, judge: Judge, step: int) -> dict[str, float]:
         """Return the score of every split over all workers' nodes."""
 
     @property
@@ -65,11 +66,16 @@ class Plane(Protocol):
 
 def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, model: nn.Module) -> Plane:
     """Return the plane of a run: mini-batches if the policy has some, else the full graph."""
+    pairs = pairs_of(config.loss)
     if policy.batches is None:
+        if pairs is not None:
+            raise InputError(
+                f"skip-gram trains by mini-batches, {config.recipe} does not: give --recipe bytegnn or distdgl"
+            )
         return FullGraph(views.train, book.train[config.split])
     if book.cut == "vertex":
         raise InputError("mini-batches need every edge with the owner of its target: cut with --cut edge")
-    if not book.train[config.split]:
+    if not book.train[config.split] and pairs is None:
         raise InputError(f"{book.name} has no training node in split {config.split}: there is nothing to draw")
     if config.accumulate > 1:
         raise InputError("--accumulate is for full-graph training: give mini-batches a larger --batch-size instead")
@@ -84,7 +90,8 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     half = views.train.graph.runtime.half
     dtype = half if own and half is torch.bfloat16 else None
     view = views.train
-    data = view.batch_data(model, view.data.x, view.data.masks["train"].nonzero().flatten(), dtype)
+    seeds = view.data.masks["train"] if pairs is None else torch.ones_like(view.data.masks["train"])
+    data = view.batch_data(model, view.data.x, seeds.nonzero().flatten(), dtype)
     return MiniBatches(book, config, asked, policy.batches, view, data)
 
 
@@ -101,16 +108,28 @@ def batch_config(config: TrainConfig, policy: BatchPolicy, model: nn.Module) -> 
             raise InputError(
                 f"--{name} draws for {len(given)} hop(s), but the model has {layers} layer(s): give one each"
             )
+    pairs = pairs_of(config.loss)
     if policy.joint is not None:
+        if pairs is not None:
+            raise InputError(
+                f"skip-gram needs neighbours of seed nodes, which {config.recipe} does not draw: use bytegnn"
+            )
         _check_joint(config, policy.joint)
         return BatchConfig(config.batch_size or policy.size, (-1,) * layers, way="together")
     normalises = any(True for _ in norms_of(model))
+    way = config.batch if config.batch in WAYS else "together" if normalises else "apart"
+    if pairs is not None and way == "together":
+        raise InputError(
+            "skip-gram compares rows of nodes that one worker computes: give --batch apart"
+            + (", with which the norms of this model are those of each worker's batch" if normalises else "")
+        )
     return BatchConfig(
         size=config.batch_size or policy.size,
         fanouts=fanouts,
-        way=config.batch if config.batch in WAYS else "together" if normalises else "apart",
+        way=way,
         structure=config.structure or STRUCTURES[0],
         rows=config.rows or ROWS[0],
+        pairs=pairs,
     )
 
 
@@ -135,8 +154,8 @@ class FullGraph:
     def step(self, model: nn.Module, optimizer: Optimizer | Learner, step: int, probe: bool, stop: Stop) -> float:
         return train_step(model, optimizer, self.view, self.labelled, step, probe, stop)
 
-    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
-        return evaluate(model, views, metric, step, self.view.graph.runtime.transport)
+    def evaluate(self, model: nn.Module, views: Views, judge: Judge, step: int) -> dict[str, float]:
+        return evaluate(model, views, judge, step, self.view.graph.runtime.transport)
 
     @property
     def told(self) -> dict[str, Any]:
@@ -207,14 +226,14 @@ class MiniBatches:
         run.begin(step, training=False)  # the graph is the whole one again, and the batch is let go
         return total
 
-    def evaluate(self, model: nn.Module, views: Views, metric: str | Own, step: int) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, views: Views, judge: Judge, step: int) -> dict[str, float]:
         if self.drawn is None:
-            return evaluate(model, views, metric, step, self.view.graph.runtime.transport)
+            return evaluate(model, views, judge, step, self.view.graph.runtime.transport)
         self.drawn.rows.own = self.view.x.to(HOST)  # learnt rows are other ones now
-        return sampled_scores(model, self.view, self.drawn, metric, step)
+        return sampled_scores(model, self.view, self.drawn, judge, step)
 
     def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
-        wanted = [len(batch.y), self.view.classes]
+        wanted = [batch.layers[-1].num_inner, self.view.classes]
         if not isinstance(logits, Tensor) or list(logits.shape) != wanted:
             given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise InputError(

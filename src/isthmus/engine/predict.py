@@ -51,9 +51,11 @@ from isthmus.minibatch import read_fanouts
 from isthmus.nn import Model, distribute
 from isthmus.options import option
 from isthmus.partition import Book, shares
+from isthmus.tasks.losses import pairs_of
 from isthmus.tasks.task import Task
 
 WANTED = Where("nodes asked for", "gather", 0, "ids")
+USUAL = ("class", "score")
 _WRITERS: dict[str, type[Arrays | Table | CsvTable]] = {".npy": Arrays, ".parquet": Table, ".csv": CsvTable}
 Progress = Callable[[int, int], None]  # (rows written, total rows)
 
@@ -66,7 +68,7 @@ class PredictConfig:
     out: str
     """The output file; its suffix chooses the format: .npy, .parquet or .csv."""
     what: tuple[str, ...] = option(
-        ("class", "score"),
+        USUAL,
         "{choices}: several by comma; default class,score.",
         "Run",
         "predict",
@@ -125,10 +127,17 @@ class PredictConfig:
     def targets(self, book: Book) -> list[Path]:
         return targets(Path(self.out), self.columns(book), ids=book.has_ids)
 
+    def suited(self, trained: SavedRun) -> PredictConfig:
+        """Return what is asked of a run: one that has learnt from edges alone gives embeddings and nothing else."""
+        if pairs_of(trained.config.loss) is None or self.what == ("embedding",):
+            return self
+        if self.what != USUAL:
+            raise InputError(f"{self.run} has learnt embeddings, no classes: --what takes embedding")
+        return replace(self, what=("embedding",))
+
     def columns(self, book: Book) -> tuple[str, ...]:
         """Return what is predicted: by default class and score, of a regression the value."""
-        usual = self.what == ("class", "score")
-        what = ("value",) if book.regression and usual else self.what
+        what = ("value",) if book.regression and self.what == USUAL else self.what
         unsuited = [name for name in what if name != "embedding" and (name == "value") != book.regression]
         if unsuited:
             has = "values, not classes: --what takes value, embedding" if book.regression else "classes, not values"
@@ -166,15 +175,18 @@ def predict(
         trained.check(book)
     else:
         trained.check_source(book)
-    what = asked.columns(book)
+    asked = asked.suited(trained)
+    what, embeds = asked.columns(book), pairs_of(trained.config.loss) is not None
     parts = shares(book, transport.size)[transport.rank]
     nodes = check_files(asked, book) if transport.rank == 0 else None
     net = distribute(trained.model(book, model, asked.model, asked.trust))
     check_weights(transport, net)
     net.to(transport.device)
-    last = _last_conv(net, asked) if "embedding" in what else None
+    last = _last_conv(net, asked) if "embedding" in what and not embeds else None
     dense = not isinstance(net, Model)
-    config = replace(trained.config, loss=None, metric=None, hosts=None)  # a run may name code that nobody asked for
+    config = replace(
+        trained.config, loss=trained.config.loss if embeds else None, metric=None, hosts=None
+    )  # a run may name code that nobody asked for
     view = Views.of(book, config, _by_halo(policy or Policy()), transport, dense).scored[-1]  # the view of all nodes
     if view.learnt is not None:
         if asked.source is not None:
@@ -190,6 +202,7 @@ def predict(
         drawn = neighbourhoods(net, view, book, read_fanouts(asked.fanout), config.seed)
         turns = sampled_logits(net, view, drawn, torch.arange(len(view.data.y)))
     logits, embeddings = (rows[: len(own_nodes)] for rows in _forward(turns, last))
+    embeddings = logits if embeds else embeddings
     chosen = columns(
         what, Task(Task.of(book).kind, trained.classes or book.classes), embeddings.shape[1], one_score=asked.table
     )

@@ -77,7 +77,8 @@ def columns(what: Sequence[str], task: Task, hidden: int, one_score: bool) -> li
 
     ``class``: the likeliest class, or 0 and 1 for each of several labels. ``scores``: the probability of every class.
     ``score``: the same, or with `one_score` and one label per node only that of the likeliest class. ``embedding``: the
-    input of the last convolution. ``value``: the output for every target of a regression.
+    input of the last convolution, or the output of a run that has learnt embeddings. ``value``: the output for every
+    target of a regression.
     """
     real, classes, multilabel = torch.float32, task.width, task.kind == LABELS
     embedding = Column("embedding", real, hidden, lambda known: known.embeddings)

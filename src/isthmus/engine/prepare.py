@@ -31,7 +31,7 @@ from isthmus.nn.layers import Rows
 from isthmus.partition import Book, Part, own_part
 from isthmus.shard import IsolatedShard
 from isthmus.shard.load import as_tensor
-from isthmus.tasks.losses import Loss, build_loss
+from isthmus.tasks.losses import Loss, build_loss, output_width
 from isthmus.tasks.task import Task
 
 SPLITS = ("train", "val", "test")
@@ -95,7 +95,7 @@ class Data:
 
 @dataclass(frozen=True)
 class View:
-    """A graph, the data of its nodes, their number of classes, the splits that are scored on it, and the loss."""
+    """A graph, the data of its nodes, the width of a model's output, the splits that are scored on it, and the loss."""
 
     graph: LocalGraph
     data: Data
@@ -168,12 +168,13 @@ class Views:
         train, task = data.masks["train"], Task.of(book)
         learnt = make_table(part, book, config, policy, transport)
         loss = build_loss(config.loss, task, data.y[train], transport)
+        width = output_width(config.loss, task, config.model.hidden)
 
         def view(of: LocalGraph, rows: Data, scores: tuple[str, ...]) -> View:
             if isinstance(rows.x, SparseMatrix) and not of.runtime.keeps_sparse:
                 rows = replace(rows, x=rows.x.dense())
             of.runtime.fix(rows.x)
-            return View(of, rows, book.classes, scores, loss, config.accumulate, learnt)
+            return View(of, rows, width, scores, loss, config.accumulate, learnt)
 
         if not config.inductive:
             whole = view(graph, data, ("train", "val", "test"))
@@ -220,7 +221,8 @@ def prepare(
 ) -> tuple[Views, nn.Module, Learner]:
     """Build views, model and its learner; all workers call it together. ``model`` replaces the one of the config."""
     if model is None:
-        model = config.model.build(input_width(book, policy), book.classes, config.seed, DTYPES[config.dtype])
+        width = output_width(config.loss, Task.of(book), config.model.hidden)
+        model = config.model.build(input_width(book, policy), width, config.seed, DTYPES[config.dtype])
     distribute(model)
     model.to(transport.device)
     if config.compile is not None:

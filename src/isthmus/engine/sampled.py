@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from isthmus.comm import Where
 from isthmus.device import on_host, to_device
+from isthmus.engine.judge import Judge
 from isthmus.engine.prepare import View
 from isthmus.engine.record import over_workers
 from isthmus.errors import InputError
 from isthmus.minibatch import BatchConfig, BatchPolicy, Neighbourhoods, batch_maker
 from isthmus.partition import Book
-from isthmus.tasks.metrics import Own, score
 
 SIZE = 500  # nodes of a worker that are predicted at once
 
@@ -51,15 +50,10 @@ def sampled_logits(model: nn.Module, view: View, drawn: Neighbourhoods, nodes: T
         run.begin(0, training=False)
 
 
-def sampled_scores(
-    model: nn.Module, view: View, drawn: Neighbourhoods, metric: str | Own, step: int
-) -> dict[str, float]:
+def sampled_scores(model: nn.Module, view: View, drawn: Neighbourhoods, judge: Judge, step: int) -> dict[str, float]:
     """Return the score of every split, each node's result computed from its drawn neighbours."""
-    scored = torch.stack([view.data.masks[split] for split in view.scores]).any(0)
+    data = view.data
+    scored = torch.stack([data.masks[split] for split in view.scores]).any(0) | (judge.links is not None)
     logits = torch.cat(list(sampled_logits(model, view, drawn, on_host(scored).nonzero().flatten())))
-    scores, transport = {}, view.graph.runtime.transport
-    for split in view.scores:
-        mask = view.data.masks[split]
-        where = Where(f"score of {split}", "reduce", step, "weights")
-        scores[split] = score(metric, logits[mask[scored]], view.data.y[mask], transport, where)
-    return scores
+    masks = {split: mask[scored] for split, mask in data.masks.items()}
+    return judge.scores(logits, data.y[scored], masks, view.scores, (step, view.graph.runtime.transport))

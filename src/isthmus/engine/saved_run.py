@@ -20,6 +20,8 @@ from isthmus.files import read_as, read_json
 from isthmus.nn import own_model
 from isthmus.nn.models import MODELS, ModelConfig
 from isthmus.partition import Book, is_parts_folder
+from isthmus.tasks.losses import output_width
+from isthmus.tasks.task import Task
 
 _AGAIN = "copy the run folder again"
 
@@ -160,7 +162,7 @@ def described(
         "model_class": class_name(model),
         "graph": book.name,
         "features_in": book.features if features is None else features,
-        "classes": book.classes,
+        "classes": output_width(config.loss, Task.of(book), config.model.hidden),
         "parts": str(book.folder.resolve()),
         "workers": transport.size,
         "threads": torch.get_num_threads(),

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
+from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import LocalGraph, Runtime
-from isthmus.tasks.metrics import Own, hits_sum, score
+from isthmus.tasks.metrics import hits_sum
 
 Call = Callable[[LocalGraph, Any], Tensor]
 
@@ -126,14 +127,11 @@ def predict(model: nn.Module, view: View, step: int, call: Call | None = None) -
 
 
 def evaluate(
-    model: nn.Module, views: Views, metric: str | Own, step: int, transport: Transport, call: Call | None = None
+    model: nn.Module, views: Views, judge: Judge, step: int, transport: Transport, call: Call | None = None
 ) -> dict[str, float]:
     """Return the score of every split over all workers' nodes; no process sees more than its part."""
-    scores = {}
+    scores = dict[str, float]()
     for view in views.scored:
-        logits = predict(model, view, step, call)
-        for split in view.scores:
-            mask = view.data.masks[split]
-            where = Where(f"score of {split}", "reduce", step, "weights")
-            scores[split] = score(metric, logits[mask], view.data.y[mask], transport, where)
+        rows, data = predict(model, view, step, call), view.data
+        scores |= judge.scores(rows, data.y, data.masks, view.scores, (step, transport))
     return scores

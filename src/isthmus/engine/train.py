@@ -17,6 +17,7 @@ from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoints import Checkpoints, meet
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.hooks import Hooks
+from isthmus.engine.judge import Judge, Links
 from isthmus.engine.learning import Learner
 from isthmus.engine.learnt import RunRows, own_range
 from isthmus.engine.notes import of_first_step, shared_norms
@@ -40,8 +41,8 @@ from isthmus.engine.stop import Stop, command_to_go_on
 from isthmus.errors import InputError, Stopped
 from isthmus.local import Policy, Runtime
 from isthmus.partition import Book
-from isthmus.tasks.losses import check_loss
-from isthmus.tasks.metrics import check_metric, default_metric, is_better
+from isthmus.tasks.losses import check_loss, pairs_of
+from isthmus.tasks.metrics import LINKS, check_metric, default_metric, is_better
 from isthmus.tasks.task import Task
 
 # Options that the first runs did not have.
@@ -73,8 +74,9 @@ def train(
     describes; ``out`` is the run folder (None writes nothing).
     """
     task, policy = Task.of(book), policy or Policy()
-    metric = config.metric or default_metric(task)
-    check_metric(metric, task)
+    embeds = pairs_of(config.loss) is not None
+    metric = config.metric or default_metric(task, embeds)
+    check_metric(metric, task, embeds)
     check_loss(config.loss, task)
     config = config.settled(book, policy.batches)
     views, model, optimizer = prepare(book, config, policy, transport, model)
@@ -116,6 +118,8 @@ class _TrainingRun:
         self.worker_record = WorkerRecord(self.out, self.transport.rank)
         self.progress = Progress()
         self.best: dict[str, Tensor] = _copy(self.model)
+        links = Links.of(self.book, self.transport) if self.metric == LINKS else None
+        self.judge = Judge(self.metric, Task.of(self.book), links)
         self.rows = RunRows.of(self.views.train.learnt, own_range(self.book, self.transport))
         self.clock, self.done, self.total = Stopwatch(), 0, Ledger()
         self.saved: Checkpoints | None = None
@@ -241,7 +245,7 @@ class _TrainingRun:
         passes = self.progress.step * self.config.accumulate
         with self.optimizer.averaged():
             with self.clock.evaluation():
-                scores = self.plane.evaluate(self.model, self.views, self.metric, passes)
+                scores = self.plane.evaluate(self.model, self.views, self.judge, passes)
             best = self.progress.best
             unjudged = scores["val"] != scores["val"]  # no validation node: keep the latest weights
             better = not best or unjudged or is_better(self.metric, scores["val"], best["val"])

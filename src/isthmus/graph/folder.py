@@ -50,6 +50,10 @@ def save_graph(graph: Graph, folder: str | os.PathLike) -> Path:
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder} exists already: choose another name or remove it")
+    if graph.held_out is not None:
+        raise InputError(
+            "a graph folder holds no edges out: save the graph without hold_out, which cutting it takes too"
+        )
     arrays: dict[str, np.ndarray | None] = {
         "indptr": graph.indptr, "indices": graph.indices, "y": graph.y, "train_mask": graph.train_mask,
         "val_mask": graph.val_mask, "test_mask": graph.test_mask,

@@ -62,6 +62,9 @@ class Graph:
     node_type: np.ndarray | None = None  # int [N]
     notes: tuple[str, ...] = field(default=())  # what the reader corrected, for the user to see
     ids: np.ndarray | None = None  # [N] integers or words, the names of the nodes in the source; None: 0 … N − 1
+    held_out: np.ndarray | None = (
+        None  # int64 [m, 4]: target, source, 1 for an edge that was taken out, 1 val or 2 test
+    )
 
     @property
     def num_nodes(self) -> int:

@@ -12,6 +12,7 @@ from isthmus.files import unreadable
 from isthmus.graph.blocks import Progress
 from isthmus.graph.folder import is_graph_folder, open_graph
 from isthmus.graph.graph import Graph
+from isthmus.graph.held_out import hold_out
 from isthmus.graph.npz import read_npz
 from isthmus.graph.ogb import find_ogb, is_ogb, read_ogb
 from isthmus.graph.options import LoadOptions
@@ -39,15 +40,18 @@ def load(source: Any, *, progress: Progress | None = None, **options: Any) -> Gr
         directed: keep one-directional edges as they are; without either option they are an error.
         multi_edges: what becomes of parallel edges: their weights (first, sum, mean or max), or keep, all of them.
         task: classes or regression; None: regression if y has values that are no whole numbers.
+        hold_out: the share of the edges that is kept back, to score links by.
         progress: called as ``progress(what, done, total)`` now and then.
     """
     how = LoadOptions(**options)
     if isinstance(source, Graph):
-        return _as_it_is(source, how.undirected)
+        graph = _as_it_is(source, how.undirected)
+        return hold_out(graph, how.hold_out) if how.hold_out else graph
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "this graph"
     try:
         with enough_memory(name):
-            return _load(source, how, progress)
+            graph = _load(source, how, progress)
+            return hold_out(graph, how.hold_out) if how.hold_out else graph
     except OSError as error:
         raise unreadable(name, error) from error
 

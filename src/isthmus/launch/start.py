@@ -92,6 +92,7 @@ def launch_prediction(
     """
     trained = SavedRun.read(asked.run)
     trained.shape(asked.model, asked.trust)  # refuse before any process is started
+    asked = asked.suited(trained)
     place = detect()
     joins = place is not None and place.size > 1
     count = trained.workers if workers is None and not joins else workers

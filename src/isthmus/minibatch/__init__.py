@@ -4,6 +4,7 @@ from isthmus.minibatch.batch import Batch, BatchMaker, Neighbourhoods
 from isthmus.minibatch.dag import Operators, sampling_dag
 from isthmus.minibatch.learnt import LearntRows, learnt_rows
 from isthmus.minibatch.make import NodeData, batch_maker, other_fanouts
+from isthmus.minibatch.pairs import PairPolicy, Pairs
 from isthmus.minibatch.pipeline import Pipeline
 from isthmus.minibatch.policy import ROWS, STRUCTURES, WAYS, BatchConfig, BatchPolicy, DagPolicy, read_fanouts
 from isthmus.minibatch.prefetch import Prefetcher
@@ -23,6 +24,8 @@ __all__ = [
     "Neighbourhoods",
     "NodeData",
     "Operators",
+    "PairPolicy",
+    "Pairs",
     "Pipeline",
     "Prefetcher",
     "batch_maker",

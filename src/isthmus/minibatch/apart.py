@@ -29,6 +29,10 @@ class Here:
         assert drawn.degree is not None, "the structure of a whole graph knows all degrees"
         return self.expanded(drawn.layers, drawn.nodes, drawn.original, drawn.degree)
 
+    def neighbours(self, frontier: Tensor, step: int, hop: int, sampler: NeighbourSampler | None = None) -> Expansion:
+        """Draw neighbours for the nodes of a frontier (int64 [m], book ids), by another sampler if one is given."""
+        return (sampler or self.sampler).expand(self.structure, frontier, step, hop)
+
     def expanded(self, blocks: tuple[Block, ...], nodes: Tensor, original: Tensor, degree: Tensor) -> Expanded:
         """Return blocks as a batch; ``nodes``: book ids of the batch's nodes, int64 [n]."""
         weighted = self.structure.weighted_degree[nodes] if self.weighted else None
@@ -66,11 +70,12 @@ class AtOwners:
         weighted = about[2].view(torch.float64) if len(about) > 2 else None
         return Expanded(nodes, layers_of(tuple(blocks), about[0], about[1], weighted))
 
-    def neighbours(self, frontier: Tensor, step: int, hop: int) -> Expansion:
+    def neighbours(self, frontier: Tensor, step: int, hop: int, sampler: NeighbourSampler | None = None) -> Expansion:
         """Draw neighbours for the nodes of a frontier (int64 [m], book ids), each at its owner."""
+        sampler = sampler or self.sampler
         where, requests = Where(f"hop {hop}", "sample", step, "ids"), self.requests
         asked = requests.ask(frontier, where)
-        drawn = [self.sampler.expand(self.structure, rows.long() + requests.first, step, hop) for rows in asked.theirs]
+        drawn = [sampler.expand(self.structure, rows.long() + requests.first, step, hop) for rows in asked.theirs]
         counts = asked.mine.counts
         sizes = requests.answer([one.indptr.diff() for one in drawn], counts, where)
         edges = [int(part.sum()) for part in sizes.split(counts)]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.comm import Ledger, Transport
 from isthmus.device import is_host, to_device
+from isthmus.minibatch.pairs import Pairing, Pairs
 from isthmus.minibatch.rows import Rows
 from isthmus.minibatch.seeds import Shares
 from isthmus.shard import Layer
@@ -23,6 +24,7 @@ class Expanded:
     nodes: Tensor  # int64 [n], book ids; seed nodes first, every layer's are a prefix
     layers: tuple[Layer, ...]  # the input layer first
     counts: Tensor | None = None  # float64 [s], by how much each seed node counts in the loss of all training nodes
+    pairs: Pairs | None = None  # of unsupervised training, whose layers end in all nodes of the pairs
 
     @property
     def num_seeds(self) -> int:
@@ -39,7 +41,7 @@ class Batch:
     nodes: Tensor  # int64 [n], book ids
     layers: tuple[Layer, ...]
     x: Tensor  # [n, F]
-    y: Tensor  # of my seed nodes, [s] or [s, C]
+    y: Tensor | Pairs  # of my seed nodes, [s] or [s, C], or the pairs of unsupervised training
     ledger: Ledger = field(default_factory=Ledger)
     counts: Tensor | None = None  # float64 [s], by how much they count, if not each once; see `Expanded`
 
@@ -54,7 +56,8 @@ class Batch:
         if is_host(device):
             return self
         layers = tuple(layer.to(device) for layer in self.layers)
-        nodes, x, y = (to_device(tensor, device) for tensor in (self.nodes, self.x, self.y))
+        nodes, x = (to_device(tensor, device) for tensor in (self.nodes, self.x))
+        y = self.y.to(device) if isinstance(self.y, Pairs) else to_device(self.y, device)
         counts = None if self.counts is None else to_device(self.counts, device)
         return replace(self, nodes=nodes, layers=layers, x=x, y=y, counts=counts)
 
@@ -103,6 +106,8 @@ class BatchMaker:
     rows: Rows
     labels: Rows
     transport: Transport
+    pairing: Pairing | None = None
+    """The pairs of unsupervised training; None: seed nodes have labels."""
     look_ahead: int = 0
     """Steps whose nodes are drawn before the rows of a step are pulled, for a cache that wants to know them."""
     _expanded: dict[int, Expanded] = field(default_factory=dict)
@@ -115,13 +120,21 @@ class BatchMaker:
         found = self._expanded.pop(step)
         ledger.sample_seconds += time.perf_counter() - begun - (ledger.wait_seconds - waited)
         x = self.rows.pull(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
-        y = self.labels.pull(found.nodes[: found.num_seeds], step, "labels")
-        y = y.view(-1) if y.shape[1:] == (1,) else y
+        y = self._labels(found.nodes[: found.num_seeds], step) if found.pairs is None else found.pairs
         return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take(), found.counts)
 
     def seeds(self, step: int) -> Tensor:
         """Return the seed nodes that this worker takes at a step, int64, book ids."""
         return self.shares.of(self.order.at(step), self.transport.rank)
 
+    def _labels(self, seeds: Tensor, step: int) -> Tensor:
+        y = self.labels.pull(seeds, step, "labels")
+        return y.view(-1) if y.shape[1:] == (1,) else y
+
     def _expand(self, step: int) -> Expanded:
-        return self.expander.expand(self.seeds(step), step)
+        seeds = self.seeds(step)
+        if self.pairing is None:
+            return self.expander.expand(seeds, step)
+        drawn = self.pairing.positive(seeds, step), self.pairing.negative(seeds, step)
+        nodes, pairs = Pairs.among(seeds, *drawn)
+        return replace(self.expander.expand(nodes, step), pairs=pairs)

@@ -1,9 +1,10 @@
-"""The sampling of a batch as a DAG of small tasks: seed nodes, neighbourhood by hops and chunks, features, end.
+"""The sampling of a batch as a DAG of small tasks: seed nodes, pairs, neighbourhood by hops and chunks, features, end.
 
 The logical DAG is made once; `launch` makes the instance of a step. Hops are split into chunks of vertices. A chunk's
 neighbours are drawn by any thread; they get their numbers chunk after chunk, so that these depend on nothing but the
 step; and the rows of the nodes that are new in a chunk are read as soon as they have numbers. Rows of other workers are
-asked for twice: for all hops but the last while the last is drawn, and in the end.
+asked for twice: for all hops but the last while the last is drawn, and in the end. In unsupervised training positives
+and negatives are drawn side by side; all nodes of the pairs are expanded together, so that each is computed once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from isthmus.errors import InputError
 from isthmus.kernels import Csr
 from isthmus.minibatch.apart import Here
 from isthmus.minibatch.batch import Batch, BatchMaker, Expanded
+from isthmus.minibatch.pairs import Pairs
 from isthmus.minibatch.policy import BatchPolicy
 from isthmus.minibatch.pool import Pool, Task
 from isthmus.outside import imported
@@ -41,6 +43,16 @@ class Operators:
     def seeds(self, step: int) -> Tensor:
         """Return the seed nodes of this worker, int64 [s], book ids."""
         return self.maker.seeds(step)
+
+    def positive(self, seeds: Tensor, step: int) -> Tensor:
+        """Return the node near each seed node that unsupervised training compares it with, int64 [s], book ids."""
+        assert self.maker.pairing is not None
+        return self.maker.pairing.positive(seeds, step)
+
+    def negative(self, seeds: Tensor, step: int) -> Tensor:
+        """Return the nodes that it compares each seed node with as far ones, int64 [s, Q], book ids."""
+        assert self.maker.pairing is not None
+        return self.maker.pairing.negative(seeds, step)
 
     def neighbours(
         self, sampler: NeighbourSampler, structure: Structure, rows: Tensor, where: tuple[int, int]
@@ -117,6 +129,7 @@ class _Instance:
         self.asked = 0
         self.before_end: list[Task] = []
         self.blocks: list[Block] = []
+        self.y: Tensor | Pairs
         self.x, self.beyond = dag.buffer(0), list[tuple[int, Tensor]]()
         self.others: list[Tensor] = []  # places of other workers' rows that were not asked for yet
         self.arrived: list[tuple[Tensor, Tensor]] = []  # places, rows
@@ -135,16 +148,34 @@ class _Instance:
         return self.dag.maker.transport.size == 1
 
     def start(self) -> None:
-        """Take the seed nodes, and begin with their labels and their neighbours."""
+        """Take the seed nodes, and begin with their labels or pairs, and their neighbours."""
         dag = self.dag
         self.seeds = dag.operators.seeds(self.step)
-        asks = dag.asks_labels and not self.alone
-        self.before_end.append(self.ask(self._labels) if asks else self.add(self._labels))
+        if dag.maker.pairing is None:
+            asks = dag.asks_labels and not self.alone
+            self.before_end.append(self.ask(self._labels) if asks else self.add(self._labels))
         if dag.here is None:
             self.ask(self._expand)  # also alone: its tables serve one batch at a time
-            return
-        self.numbering = dag.numbering()
-        self.numbering.start(dag.here.structure.rows_of(self.seeds))
+        elif dag.maker.pairing is None:
+            self._begin(self.seeds)
+        else:
+            self.add(self._pairs, after=(self.add(self._positive), self.add(self._negative)))
+
+    def _positive(self) -> None:
+        self.positive = self.dag.operators.positive(self.seeds, self.step)
+
+    def _negative(self) -> None:
+        self.negative = self.dag.operators.negative(self.seeds, self.step)
+
+    def _pairs(self) -> None:
+        nodes, self.y = Pairs.among(self.seeds, self.positive, self.negative)
+        self._begin(nodes)
+
+    def _begin(self, nodes: Tensor) -> None:
+        """Give the first numbers to the nodes whose results are computed; read their rows and draw their neighbours."""
+        assert self.dag.here is not None
+        self.numbering = self.dag.numbering()
+        self.numbering.start(self.dag.here.structure.rows_of(nodes))
         self._read(self.numbering.nodes, 0)
         self._hop(0)
 
@@ -194,7 +225,12 @@ class _Instance:
 
     def _expand(self) -> None:
         """Let owners draw the whole neighbourhood: of some structures nobody has all edges."""
-        self.found = self.dag.maker.expander.expand(self.seeds, self.step)
+        wanted = self.seeds
+        if self.dag.maker.pairing is not None:
+            self._positive()  # may ask owners, too
+            self._negative()
+            wanted, self.y = Pairs.among(self.seeds, self.positive, self.negative)
+        self.found = self.dag.maker.expander.expand(wanted, self.step)
         nodes = self.found.nodes
         for at in range(0, len(nodes), self.dag.chunk):
             self._read(nodes[at : at + self.dag.chunk], at)
@@ -268,7 +304,7 @@ def sampling_dag(maker: BatchMaker, policy: BatchPolicy, device: torch.device) -
         asked.threads or torch.get_num_threads(),
         asked.chunk,
         asked.queue_mb * 1e6,
-        policy.share != "owner",
+        policy.share != "owner" and maker.pairing is None,
         device,
     )
 

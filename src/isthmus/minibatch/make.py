@@ -17,6 +17,7 @@ from isthmus.minibatch.apart import AtOwners, Here
 from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods, Order
 from isthmus.minibatch.cache import Cache, ListCache, most_worth
 from isthmus.minibatch.joint import Joint
+from isthmus.minibatch.pairs import Pairing
 from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
 from isthmus.minibatch.rows import Rows
@@ -78,6 +79,17 @@ def batch_maker(
     else:
         kind = AtOwners if asked.way == "apart" else Together
         expander = kind(sampler, structure, requests, own, data.weighted)
+    pairing = None
+    if asked.pairs is not None:
+        if not isinstance(expander, Here | AtOwners) or (
+            expander.structure.num_rows < book.nodes and policy.share != "owner"
+        ):
+            raise InputError(
+                "pairs of nodes are drawn by the owners of seed nodes or from all edges: give --batch apart, and "
+                "share=owner or --structure here"
+            )
+        about = original, as_tensor(own.degree)
+        pairing = Pairing(asked.pairs, expander, draws, about, requests.transport)
     read = _parts_here(book, asked, transport) if data.scaling is not None and data.x.shape[1] else ()
     files = PartFiles.of(book, read, data.x.dtype, data.scaling or Scaling()) if read else None
     everywhere = _all_agree(len(read) + len(blocks[transport.rank]) == book.num_parts, transport)
@@ -103,6 +115,7 @@ def batch_maker(
         rows=rows,
         labels=Rows(data.y if data.y.dim() == 2 else data.y.view(-1, 1), requests, asks=policy.share != "owner"),
         transport=requests.transport,
+        pairing=pairing,
         look_ahead=policy.cache.looks_ahead,
     )
 

@@ -9,6 +9,7 @@ from isthmus.comm import AsIs, Codec
 from isthmus.errors import InputError
 from isthmus.features.embedding import EmbeddingConfig
 from isthmus.minibatch.cache import CacheConfig
+from isthmus.minibatch.pairs import PairPolicy
 from isthmus.minibatch.scheduler import Scheduler, make_scheduler
 from isthmus.minibatch.seeds import SHARES
 from isthmus.sample import JointSampler, NeighbourSampler
@@ -121,3 +122,5 @@ class BatchConfig:
     rows: str = "host"
     """Feature rows of other parts. host: those of this host's workers are read from their files. here: those of all
     parts whose files can be read here. owner: owners are asked."""
+    pairs: PairPolicy | None = None
+    """How unsupervised training draws the nodes that seed nodes are compared with; None: seed nodes have labels."""

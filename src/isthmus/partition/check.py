@@ -28,7 +28,7 @@ OF_CUT = {
     "vertex": ("halo_legs", "send_legs", "mirror_indptr", "mirror_indices", "mirror_edge_attr"),
 }
 """The arrays that only the parts of some cut have."""
-NAMES = {f"{name}.npy" for name in (*NEEDED, "halo_rows", "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids")}
+NAMES = {f"{name}.npy" for name in (*NEEDED, "halo_rows", "x", *SPARSE_X, *ATTRIBUTES, "node_type", "ids", "held_out")}
 REAL = ("float16", "float32", "float64")
 
 
@@ -113,7 +113,22 @@ def _forms(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complain
             return name, f"holds {arrays[name].dtype}, not {' or '.join(dtypes)}"
     if "send_rows" not in arrays or arrays["send_rows"].dtype != np.int32 or arrays["send_rows"].ndim != 1:
         return "send_rows", "is not a list of int32"
-    return _extras(arrays, n, h, edges)
+    return _extras(arrays, n, h, edges) or _held_out(book, index, arrays)
+
+
+def _held_out(book: Book, index: int, arrays: Mapping[str, np.ndarray]) -> Complaint:
+    """Check the pairs of nodes by which links are scored."""
+    table = arrays.get("held_out")
+    if table is None:
+        return None
+    first = sum(part.inner for part in book.parts[:index])
+    if table.ndim != 2 or table.shape[1] != 4 or table.dtype != np.int64:
+        return "held_out", "is not a table of int64 with four columns"
+    target, source, real, split = table.T
+    inner = (target >= first) & (target < first + book.parts[index].inner)
+    if not (inner & (source >= 0) & (source < book.nodes) & np.isin(real, (0, 1)) & np.isin(split, (1, 2))).all():
+        return "held_out", "names nodes that are not there, or another split than val (1) and test (2)"
+    return None
 
 
 def _extras(arrays: Mapping[str, np.ndarray], n: int, h: int, edges: Mapping[str, int]) -> Complaint:

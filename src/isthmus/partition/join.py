@@ -144,6 +144,7 @@ def _inner_rows(parts: Sequence[Part]) -> dict[str, Any]:
     """Return all arrays that have one entry per inner node."""
     names = ["nodes", "degree", "x", "y", "train_mask", "val_mask", "test_mask"]
     names += [name for name in ("node_type", "ids") if getattr(parts[0], name) is not None]
+    names += ["held_out"] if parts[0].held_out is not None else []
     joined: dict[str, Any] = {}
     for name in names:
         pieces = [getattr(part, name) for part in parts]

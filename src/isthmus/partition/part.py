@@ -68,3 +68,6 @@ class Part:
     mirror_indices: np.ndarray | None = None  # int32, local ids; from n on: mirrors
     mirror_edge_attr: np.ndarray | None = None
     ids: np.ndarray | None = None  # [n] integers or words: the source's names of the inner nodes
+    held_out: np.ndarray | None = (
+        None  # int64 [m, 4]: target (inner) and source in global ids, 1 edge or 0, 1 val or 2 test
+    )

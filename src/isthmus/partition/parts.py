@@ -128,6 +128,9 @@ def _write_part(graph: Graph, layout: Layout, borders: list[Border], k: int, fol
     for name, of_node in (("node_type", graph.node_type), ("ids", graph.ids)):
         if of_node is not None:
             put(name, of_node[nodes], of_node.dtype)
+    if graph.held_out is not None:
+        table = np.concatenate([labels.new[graph.held_out[:, :2]], graph.held_out[:, 2:]], axis=1)
+        put("held_out", table[(table[:, 0] >= labels.ranges[k]) & (table[:, 0] < labels.ranges[k + 1])], np.int64)
     return files
 
 

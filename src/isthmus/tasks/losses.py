@@ -7,7 +7,7 @@ rare classes, counts as its rows do. A plain mean of the workers' means would no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from isthmus.comm import Transport, Where
 from isthmus.errors import InputError
+from isthmus.minibatch import PairPolicy, Pairs
 from isthmus.outside import imported
 from isthmus.tasks.spec import Spec
 from isthmus.tasks.task import CLASSES, LABELS, VALUES, Task
@@ -40,7 +41,7 @@ class Loss:
     def share(
         self,
         logits: Tensor,
-        y: Tensor,
+        y: Tensor | Pairs,
         transport: Transport,
         step: int,
         rows: int | None = None,
@@ -73,6 +74,8 @@ def build_loss(asked: str | None, task: Task, y: Tensor, transport: Transport) -
         return Loss(_Own(imported(spec.name, "loss"), spec.name))
     check_loss(asked, task)
     options = spec.take("loss", KNOWN[spec.name][1])
+    if pairs_of(asked) is not None:
+        return Loss(KNOWN[spec.name][2](options))
     where = Where("loss", "reduce", 0, "weights")
     if "weights" in options:
         options["weights"] = _class_weights(options["weights"], task, y, transport, where)
@@ -92,6 +95,7 @@ def check_loss(asked: str | None, task: Task | None = None) -> None:
         raise InputError(f"unknown loss {spec.name!r}: use one of {', '.join(KNOWN)}, or your own as package.module:fn")
     tasks, known, _ = KNOWN[spec.name]
     options = spec.take("loss", known)
+    pairs_of(asked)
     if not 0 <= options.get("smoothing", 0) < 1 or options.get("gamma", 0) < 0 or options.get("delta", 1) <= 0:
         raise InputError("smoothing must be at least 0 and below 1, gamma at least 0, delta above 0")
     if task is not None and task.kind not in tasks:
@@ -154,6 +158,31 @@ def _of_values(by_value: Callable[..., Tensor]) -> Callable[[dict[str, Any]], Ca
     return make
 
 
+def _skip_gram(options: dict[str, Any]) -> Callable[..., Terms]:
+    """Skip-gram with negative sampling: -log σ(z_v·z_u) - Σ_q log σ(-z_v·z_q), u near v and every q far from it."""
+
+    def terms(z: Tensor, pairs: Pairs, counts: Tensor | None) -> Terms:
+        seeds = z[: len(pairs)]
+        near = functional.logsigmoid((seeds * z[pairs.positive]).sum(1))
+        far = functional.logsigmoid(-(seeds[:, None] * z[pairs.negative]).sum(2)).sum(1)
+        return Terms(-(near + far).sum(), len(pairs))
+
+    return terms
+
+
+def pairs_of(loss: str | None) -> PairPolicy | None:
+    """Return how the pairs of an unsupervised loss are drawn; None for a loss of labels."""
+    if loss is None or not loss.startswith("skip-gram"):
+        return None
+    spec = Spec.read(loss, "loss")
+    return PairPolicy(**spec.take("loss", KNOWN["skip-gram"][1])) if spec.name == "skip-gram" else None
+
+
+def output_width(loss: str | None, task: Task, hidden: int) -> int:
+    """Return the width of a model's output: of embeddings that of its hidden rows, else a column per class."""
+    return task.width if pairs_of(loss) is None else hidden
+
+
 KNOWN: dict[str, tuple[tuple[str, ...], dict[str, Any], Callable]] = {
     "cross-entropy": ((CLASSES,), {"weights": None, "smoothing": 0.0}, _cross_entropy),
     "focal": ((CLASSES, LABELS), {"weights": None, "gamma": 2.0}, _focal),
@@ -161,6 +190,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], dict[str, Any], Callable]] = {
     "mse": ((VALUES,), {}, _of_values(functional.mse_loss)),
     "mae": ((VALUES,), {}, _of_values(functional.l1_loss)),
     "huber": ((VALUES,), {"delta": 1.0}, _of_values(functional.huber_loss)),
+    "skip-gram": ((CLASSES, LABELS, VALUES), asdict(PairPolicy()), _skip_gram),
 }
 """For each loss the tasks that it suits, its options with their defaults, and what makes it of them."""
 

@@ -13,12 +13,16 @@ from isthmus.outside import imported
 from isthmus.tasks.task import CLASSES, LABELS, VALUES, Task
 
 DEFAULT = {CLASSES: "accuracy", LABELS: "micro-f1", VALUES: "r2"}
+PROBE, LINKS = "probe", "link-auc"  # of embeddings
 LESS_IS_BETTER = ("mse", "mae", "rmse")
 Own = Callable[[Tensor, Tensor], float]  # of the user: logits and labels of all rows, more is better
 Sum = Callable[[Tensor], Tensor]  # over all workers
 
 
-def default_metric(task: Task) -> str:
+def default_metric(task: Task, embeds: bool = False) -> str:
+    """Return the usual metric of a task; ``embeds``: of embeddings, which no label has trained."""
+    if embeds:
+        return LINKS if task.kind == VALUES else PROBE
     return DEFAULT[task.kind]
 
 
@@ -27,7 +31,7 @@ def is_better(metric: str | Own, score: float, best: float) -> bool:
     return score < best if metric in LESS_IS_BETTER else score > best
 
 
-def check_metric(metric: str, task: Task | None = None) -> None:
+def check_metric(metric: str, task: Task | None = None, embeds: bool = False) -> None:
     """Raise an InputError unless the metric is known and, with a task, suits it; import nothing."""
     if ":" in metric:
         return
@@ -36,6 +40,9 @@ def check_metric(metric: str, task: Task | None = None) -> None:
         raise InputError(f"unknown metric {metric!r}: use one of {known}, or your own as package.module:fn")
     if task is None:
         return
+    if embeds != (metric in (PROBE, LINKS)):
+        other = "skip-gram learns no classes: use --metric probe or link-auc" if embeds else "give --loss skip-gram"
+        raise InputError(f"{metric} scores {'classes or values' if embeds else 'embeddings'}: {other}")
     if task.kind not in KNOWN[metric][0]:
         suited = [name for name, (kinds, _) in KNOWN.items() if task.kind in kinds]
         raise InputError(f"{metric} is not defined for {task.words} per node: use one of {', '.join(suited)}")
@@ -155,7 +162,7 @@ def _average_precision(margin: Tensor, truth: Tensor) -> float:
 
 
 def _gathered(*_: object) -> float:
-    raise AssertionError("scores of ranks are computed from all rows")
+    raise AssertionError("scores of ranks and embeddings are not computed from sums")
 
 
 KNOWN: dict[str, tuple[tuple[str, ...], Callable[[Tensor, Tensor, Sum], float]]] = {
@@ -169,5 +176,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], Callable[[Tensor, Tensor, Sum], float]]]
     "mse": ((VALUES,), _mse),
     "rmse": ((VALUES,), _rmse),
     "mae": ((VALUES,), _mae),
+    PROBE: ((CLASSES, LABELS), _gathered),
+    LINKS: ((CLASSES, LABELS, VALUES), _gathered),
 }
 """For each metric the tasks that it suits, and how it is computed from sums over all workers."""
