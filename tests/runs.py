@@ -6,6 +6,8 @@ from graphs import cut
 
 from isthmus.comm import Hub
 from isthmus.engine import PredictConfig, TrainConfig, predict, train
+from isthmus.engine.stop import Stop
+from isthmus.errors import Stopped
 from isthmus.launch.job import run
 from isthmus.nn import ModelConfig
 
@@ -28,3 +30,24 @@ def as_threads(job, workers, testbed=None):
 def predicted(book, folder, out, what, **options):
     asked = PredictConfig(str(folder), str(out), what, **options)
     return Hub(book.num_parts).run(lambda transport: predict(book, asked, transport))[0]
+
+
+def in_folder(book, workers, asked, folder, policy=None, resume=False, stop_at=None):
+    """Train in a run folder; ``stop_at``: somebody asks worker 0 to stop at that step."""
+    found = []
+
+    def work(transport):
+        stop = Stop()
+
+        def watch(line):
+            if transport.rank == 0:
+                found.append(line["loss"])
+                stop.signal = 15 if line["step"] == stop_at else stop.signal
+
+        return train(book, asked, transport, policy=policy, out=folder, resume=resume, watch=watch, stop=stop)
+
+    try:
+        result = Hub(workers).run(work)[0]
+    except Stopped:
+        return found, None
+    return found, result

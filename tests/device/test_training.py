@@ -56,6 +56,10 @@ def test_weighted_edges_of_batches(tmp_path, model, batch):
     compare(Plan("distdgl", model, config={"batch": batch}), parts(tmp_path, 2, weighted=True), 2)
 
 
+def test_unsupervised(tmp_path):
+    compare(Plan("bytegnn", "sage", config={"loss": "skip-gram,walk=2"}), parts(tmp_path, 2), 2)
+
+
 @pytest.mark.parametrize("form", [{"directed": True}, {"multilabel": True}], ids=str)
 def test_directed_and_multilabel_graphs(tmp_path, form):
     book = parts(tmp_path, 2, **form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import runs
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows, weighted_graph, with_few
@@ -14,9 +15,8 @@ from torch import nn
 import isthmus
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
-from isthmus.engine.stop import Stop
 from isthmus.engine.verify import verify
-from isthmus.errors import InputError, Stopped
+from isthmus.errors import InputError
 from isthmus.local import Policy, Savings
 from isthmus.minibatch import BatchPolicy
 from isthmus.nn import GCNConv, ModelConfig, distribute
@@ -118,27 +118,8 @@ def test_auto_is_together_where_a_norm_would_count_nodes_twice(tmp_path):
     assert not torch.allclose(one[0], apart[0])
 
 
-def in_folder(book, workers, asked, folder, policy=None, resume=False, stop_at=None):
-    """Train in a run folder; ``stop_at``: somebody asks worker 0 to stop at that step."""
-    found = []
-
-    def work(transport):
-        stop = Stop()
-
-        def watch(line):
-            if transport.rank == 0:
-                found.append(line["loss"])
-                stop.signal = 15 if line["step"] == stop_at else stop.signal
-
-        return train(
-            book, asked, transport, policy=policy or batches(ahead=3), out=folder, resume=resume, watch=watch, stop=stop
-        )
-
-    try:
-        result = Hub(workers).run(work)[0]
-    except Stopped:
-        return found, None
-    return found, result
+def in_folder(book, workers, asked, folder, policy=None, **how):
+    return runs.in_folder(book, workers, asked, folder, policy or batches(ahead=3), **how)
 
 
 @pytest.mark.parametrize("batch", ["apart", "together"])

@@ -76,7 +76,7 @@ class TrainOptions(TypedDict, total=False):
     ema: float
     """Decay of an average of the weights that is evaluated."""
     loss: str | Callable[..., Any] | None
-    """cross-entropy,weights=balanced,smoothing=0.1; focal; or package.module:fn."""
+    """cross-entropy,smoothing=.1; focal; skip-gram; package.module:fn."""
     init: str | None
     """Start from the best weights of this run."""
     steps: int
@@ -100,7 +100,7 @@ class TrainOptions(TypedDict, total=False):
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | Callable[..., Any] | None
-    """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
+    """accuracy, macro-f1, roc-auc, r2, probe, … or package.module:fn."""
     dtype: str
     """float32 or float64."""
     rows_dtype: str | None
@@ -117,6 +117,8 @@ class TrainOptions(TypedDict, total=False):
     """Weights of parallel edges: first, sum, mean, max or keep."""
     task: str | None
     """classes or regression, if y could be either."""
+    hold_out: float
+    """Share of edges kept back to score links by."""
     method: str | None
     """How to cut: metis, kaminpar, ldg, bytegnn, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     checkpoint_every: int
@@ -184,7 +186,7 @@ class WorkerOptions(TypedDict, total=False):
     inductive: bool
     """Train on the training nodes' graph only."""
     metric: str | Callable[..., Any] | None
-    """accuracy, macro-f1, roc-auc, ap, r2, … or package.module:fn."""
+    """accuracy, macro-f1, roc-auc, r2, probe, … or package.module:fn."""
     dtype: str | None
     """float32 or float64."""
     rows_dtype: str | None
@@ -199,6 +201,8 @@ class WorkerOptions(TypedDict, total=False):
     """Weights of parallel edges: first, sum, mean, max or keep."""
     task: str | None
     """classes or regression, if y could be either."""
+    hold_out: float
+    """Share of edges kept back to score links by."""
     method: str | None
     """How to cut: metis, kaminpar, ldg, bytegnn, blocks, random, hep, ne, ebv, hdrf or hash, or package.module:NAME."""
     seed: int

@@ -69,13 +69,13 @@ class TrainConfig:
     )
     loss: str | None = option(
         None,
-        "cross-entropy,weights=balanced,smoothing=0.1; focal; skip-gram (unsupervised); or package.module:fn.",
+        "cross-entropy,smoothing=.1; focal; skip-gram; package.module:fn.",
         "Learning",
         "train compare",
         accepts=_NAME_OR_FUNCTION,
     )
     """Also bce for several labels; mse, mae and huber for regression. None: the usual one of the graph's labels.
-    skip-gram learns embeddings from the edges alone, by mini-batches: skip-gram,walk=1,negatives=1,by=uniform."""
+    skip-gram learns embeddings without labels, by mini-batches: skip-gram,walk=1,negatives=1,by=uniform."""
     init: str | None = option(None, "Start from the best weights of this run.", "Learning", "train")
     steps: int = option(200, "Weight updates.", "Learning", "train compare verify", least=1)
     epochs: int | None = option(None, "Passes over the training nodes, in place of steps.", "Learning", _MOST, least=1)
@@ -118,7 +118,7 @@ class TrainConfig:
     """Validation sees training and validation nodes, the test all."""
     metric: str | None = option(
         None,
-        "accuracy, macro-f1, roc-auc, ap, r2, probe, link-auc, … or package.module:fn.",
+        "accuracy, macro-f1, roc-auc, r2, probe, … or package.module:fn.",
         "Learning",
         "train compare Worker",
         accepts=_NAME_OR_FUNCTION,

@@ -25,15 +25,8 @@ class LoadOptions:
     )
     """None: regression if y has values that are no whole numbers."""
 
-    hold_out: float = option(
-        0.0,
-        "Share of the edges kept back to score links by (--metric link-auc).",
-        "Cutting",
-        _CUTTING,
-        least=0,
-        below=1,
-    )
-    """Half for validation and half for the test, drawn by chance; no model ever sees them."""
+    hold_out: float = option(0.0, "Share of edges kept back to score links by.", "Cutting", _CUTTING, least=0, below=1)
+    """Half for validation and half for the test, drawn by chance; no model ever sees them (--metric link-auc)."""
 
     def __post_init__(self) -> None:
         check_options(self)

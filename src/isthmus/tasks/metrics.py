@@ -147,7 +147,7 @@ def _roc_area(margin: Tensor, truth: Tensor) -> float:
         return float("nan")
     _, place, count = margin.unique(return_inverse=True, return_counts=True)
     last = count.cumsum(0)
-    rank = (last - (count - 1) / 2.0)[place]  # the mean rank of equal scores
+    rank = (last - (count - 1).double() / 2)[place]  # the mean rank of equal scores
     return float((rank[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
