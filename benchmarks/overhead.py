@@ -4,7 +4,8 @@
                                   [--recipes "bns rate=0.1 savings=as-published;…"]
 
 Recipes run with savings=as-published, so that they compute and exchange the same layers as vanilla does. Workers are
-processes over the loopback interface, one thread each; in every turn each recipe does a few steps.
+processes over the loopback interface, one thread each; in every turn each recipe does a few steps. GRAPH may be a parts
+folder. "unwatched pipegcn" is that recipe without the measurement of its rows' error (docs/guard.md).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from isthmus.engine.prepare import Views
 from isthmus.engine.step import train_step
 from isthmus.graph import load
 from isthmus.nn import ModelConfig
-from isthmus.partition import Book, partition
+from isthmus.partition import Book, is_parts_folder, partition
 
 DEFAULT = (
     "vanilla;bns rate=1.0 savings=as-published;bns rate=0.5 savings=as-published;bns rate=0.1 savings=as-published;"
@@ -38,15 +39,18 @@ DEFAULT = (
     "sancus-e savings=as-published;sancus-h bound=0.02 savings=as-published;skip-g savings=as-published;"
     "vanilla bits=8;vanilla bits=4;vanilla bits=bf16;exact"
 )
+UNWATCHED = "unwatched "
 
 
 class Trainer:
     """One recipe on this worker, ready to do a step at a time."""
 
     def __init__(self, row: str, book: Book, config: TrainConfig, transport: Transport):
-        name, options = read(row)
+        name, options = read(row.removeprefix(UNWATCHED))
         self.transport, self.labelled, self.at = transport, book.train[0], 0
         self.view = Views.of(book, config, recipes.find(name).policy(options), transport).train
+        if row.startswith(UNWATCHED):
+            self.view.graph.runtime.watch.sees = lambda pass_: False
         self.model = config.model.build(book.features, book.classes, config.seed)
         self.optimizer = OPTIMIZERS[config.optimizer](self.model.parameters(), lr=config.lr)
 
@@ -89,7 +93,10 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:
         folder = str(Path(scratch) / "parts")
-        partition(load(options.graph), options.workers, out=Path(folder), objective="vol")
+        if is_parts_folder(options.graph):
+            folder = options.graph
+        else:
+            partition(load(options.graph), options.workers, out=Path(folder), objective="vol")
         answers = context.Queue()
         about = (options.workers, store.port, folder, options, answers)
         workers = [context.Process(target=work, args=(rank, *about)) for rank in range(options.workers)]

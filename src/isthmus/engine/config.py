@@ -41,7 +41,7 @@ class TrainConfig:
         dict, "A recipe's own option, name=value.", "Recipe", _ANY, name="set", accepts=_SETTINGS
     )
     probe_every: int = option(
-        0, "Steps between measurements of stale rows' error; 0: never.", "Recipe", "train", least=0
+        0, "Steps between measurements of rows' and gradients' error; 0: never.", "Recipe", "train", least=0
     )
     """The error is ‖held − fresh‖ / ‖fresh‖ of stale or coded rows (PipeGCN fig. 5)."""
     lr: float = option(0.01, "Learning rate.", "Learning", "train compare")

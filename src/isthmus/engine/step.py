@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
+from isthmus.engine.gradient_error import can_measure, distance, exact_gradients
 from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -37,13 +38,13 @@ def train_step(
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    run, losses, told = view.graph.runtime, list[Tensor](), dict[str, float]()
-    for pass_ in range(step * view.passes, (step + 1) * view.passes):
-        run.begin(pass_, probe=probe and not losses, declared=True)
-        logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
-        rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
-        losses.append(view.loss.share(rows, y, run.transport, pass_, counts=view.counts) / view.passes)
-        run.backward(losses[-1])
+    run, losses, told, exact = view.graph.runtime, list[Tensor](), dict[str, float](), None
+    passes = range(step * view.passes, (step + 1) * view.passes)
+    if probe and view.learnt is None and can_measure(run):
+        exact = exact_gradients(model, run, step, lambda: [_pass(model, view, k, beside=True) for k in passes])
+    for pass_ in passes:
+        loss, rows, y = _pass(model, view, pass_, probe=probe and not losses)
+        losses.append(loss)
         if len(losses) < view.passes:  # the last pass does this with the gradients
             run.schedule.ask(pass_)
             run.transport.release()
@@ -52,8 +53,20 @@ def train_step(
     if run.policy.caches:
         told |= run.channels.shares()
     total = sum_gradients(model, torch.stack(losses).detach().sum(), pass_, run, stop or Stop(), told)
+    run.gradient_error = None if exact is None else distance(model, exact)
     optimizer.step()
     return total
+
+
+def _pass(model: nn.Module, view: View, pass_: int, **how: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Run forward and backward once; return this worker's share of the loss, and the rows and labels it is about."""
+    run = view.graph.runtime
+    run.begin(pass_, declared=True, **how)
+    logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
+    rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
+    loss = view.loss.share(rows, y, run.transport, pass_, counts=view.counts) / view.passes
+    run.backward(loss)
+    return loss, rows, y
 
 
 def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:

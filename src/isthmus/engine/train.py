@@ -216,6 +216,8 @@ class _TrainingRun:
             line |= self.runtime.line()
             if probe:
                 line["error"] = probed_errors(self.runtime.channels.errors, self.transport)
+                if self.runtime.gradient_error is not None:
+                    line["gradient_error"] = self.runtime.gradient_error
             if progress.step % config.eval_every == 0 or progress.step == config.steps:
                 line |= self.evaluate()
             self.record.line(**line)

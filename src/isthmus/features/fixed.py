@@ -49,6 +49,15 @@ class FixedRows:
         made = self.once(what, make)
         return made.clone() if what in self._written_to else made
 
+    def side_by_side(self, blocks: tuple[Tensor | HostRows, ...], dtype: torch.dtype) -> tuple[Tensor | HostRows, ...]:
+        """Join blocks that never change into one of that dtype, once per run; return other blocks as they are."""
+        names = [self.names.get(id(block)) for block in blocks]
+        if None in names or isinstance(self.rows, HostRows):
+            return blocks
+
+        here = [block for block in blocks if isinstance(block, Tensor)]
+        return (self.once(f"{dtype} of {names}", lambda: torch.cat([block.to(dtype) for block in here], dim=1)),)
+
     @property
     def names(self) -> dict[int, str]:
         """The names of everything that is kept, by the id of the object."""

@@ -54,6 +54,7 @@ def scalars(line: dict[str, Any]) -> dict[str, float]:
         "loss": line["loss"],
         **{f"score/{name}": line[name] for name in ("train", "val", "test") if name in line},
         **{f"error/{name}": value for name, value in line.get("error", {}).items()},
+        **({"error/gradient": line["gradient_error"]} if "gradient_error" in line else {}),
         **{f"seconds/{name}": value for name, value in line["split"].items()},
         "bytes": line["bytes"],
     }

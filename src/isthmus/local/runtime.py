@@ -62,6 +62,9 @@ class Runtime:
         self.fixed = FixedRows()
         self.loss_scale = LossScale() if self.half is torch.float16 else None
         self.layers: Sequence[Layer] | None = None
+        self.declared: tuple[Tensor, float] | None = None  # by `needs_only`
+        self.exact: Level | None = None  # of exact passes beside those of a recipe without a guard
+        self.gradient_error: float | None = None  # of the last step, if it was probed
         self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows
         self.begin(0, training=False)
 
@@ -120,12 +123,13 @@ class Runtime:
         probe: bool = False,
         declared: bool = False,
         layers: Sequence[Layer] | None = None,
+        beside: bool = False,
     ) -> None:
         """Begin a forward pass: draw its graph, if it trains; count sites from 0 again.
 
         Outside training the exchange is exact. With ``probe``, the rows that the policy gives are compared with fresh
         ones (`Channels.errors`). ``declared``: only the results that `needs_only` named are read. ``layers``: those of
-        a mini-batch, whose k-th one site k reads.
+        a mini-batch, whose k-th one site k reads. ``beside``: an exact pass before that of the recipe (`exact_pass`).
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
         self._sums = 0
@@ -133,10 +137,11 @@ class Runtime:
         self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
         self.sampled = WeakTensorKeyDictionary()  # the same of watched rows, where only these have to be known
         self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
-        if training and layers is None:
+        lossy = training and layers is None and not beside
+        if lossy:
             self._choose_level()
-        self.watch.begin(step, training and layers is None and self.transport.size > 1 and not self.whole.replicated)
-        for level in self.levels:
+        self.watch.begin(step, lossy and self.transport.size > 1 and not self.whole.replicated)
+        for level in (*self.levels, self.level):
             level.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
         self.whole.weights_read |= any(layer.weights_read for layer in self.layers or ())
@@ -254,6 +259,7 @@ class Runtime:
 
         Every worker does so at the same time, and once.
         """
+        self.declared = rows, share
         for level in self.levels:
             level.reads(share)
             if self.savings.read_rows:
@@ -290,18 +296,8 @@ class Runtime:
         """Return [X_1 | X_2 | …] Wᵀ (+ b), or relu of it, in the dtype it is computed in (`half` in training)."""
         half = self.half if self.training else None
         if half is not None and isinstance(blocks, tuple):
-            blocks = self._side_by_side(blocks, half)
+            blocks = self.fixed.side_by_side(blocks, half)
         return linear(blocks, weight, bias, half, relu)
-
-    def _side_by_side(self, blocks: tuple[Tensor | HostRows, ...], half: torch.dtype) -> tuple[Tensor | HostRows, ...]:
-        """Join blocks that never change into one, in half of their bits, once per run."""
-        kept = self.fixed.names
-        names = [kept.get(id(block)) for block in blocks]
-        if None in names or isinstance(self.fixed.rows, HostRows):
-            return blocks
-
-        here = [block for block in blocks if isinstance(block, Tensor)]
-        return (self.fixed.once(f"{half} of {names}", lambda: torch.cat([block.to(half) for block in here], dim=1)),)
 
     # Between steps
 

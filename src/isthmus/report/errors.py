@@ -13,17 +13,20 @@ _SHADES = 7  # colours that a chart has for things other than runs
 
 
 def error_figures(runs: Sequence[Run]) -> list[str]:
-    """Return a figure for each run whose lines of metrics tell the errors of rows; under it what a guard decided."""
+    """Return a figure for each run whose metrics tell errors of rows or gradients; under it what a guard decided."""
     figures = []
     for run in runs:
         lines = [(line["step"], line["row_error"]) for line in run.metrics if isinstance(line.get("row_error"), dict)]
         names = list(dict.fromkeys(name for _, errors in lines for name in errors))
-        if not names:
+        probed = [(line["step"], number(line["gradient_error"])) for line in run.metrics if "gradient_error" in line]
+        if not names and not probed:
             continue
         drawn = [
             Line(f"site {name}", f"s{k % _SHADES}", [(step, number(errors.get(name))) for step, errors in lines])
             for k, name in enumerate(names)
         ]
+        if probed:
+            drawn.append(Line("gradient of the weights, measured", f"s{len(names) % _SHADES}", probed))
         title = "Error of rows, estimated" + (f", {run.name}" if len(runs) > 1 else "")
         axis = YAxis(plain, may_log=True)
         chart = line_chart(drawn, title, "step", x_text=lambda x: f"step {count(x)}", y_axis=axis)
