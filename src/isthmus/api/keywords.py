@@ -20,7 +20,7 @@ class TrainOptions(TypedDict, total=False):
     set: Mapping[str, Any] | Iterable[str] | None
     """A recipe's own option, name=value."""
     probe_every: int
-    """Steps between measurements of stale rows' error; 0: never."""
+    """Steps between measurements of rows' and gradients' error; 0: never."""
     batch_size: int | None
     """Seed nodes of a step, over all workers; default 1000."""
     fanout: str | Sequence[int] | None
