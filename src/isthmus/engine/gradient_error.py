@@ -2,8 +2,8 @@ r"""The effect of lossy rows on a step: how far the gradient of the weights is f
 
 .. math:: \|g - g_{exact}\| \,/\, \|g_{exact}\|
 
-over all weights and workers, for the same weights, step and dropout masks. It is the truth, and costs one exact pass: steps
-of probing alone (``--probe-every``) know it.
+over all weights and workers, for the same weights, step and dropout masks. It is the truth, and costs one exact pass:
+steps of probing alone (``--probe-every``) know it.
 """
 
 from __future__ import annotations
