@@ -58,10 +58,12 @@ def train_step(
     return total
 
 
-def _pass(model: nn.Module, view: View, pass_: int, **how: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _pass(
+    model: nn.Module, view: View, pass_: int, probe: bool = False, beside: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """Run forward and backward once; return this worker's share of the loss, and the rows and labels it is about."""
     run = view.graph.runtime
-    run.begin(pass_, declared=True, **how)
+    run.begin(pass_, probe=probe, declared=True, beside=beside)
     logits, mask = model(view.graph, view.data.x), view.data.masks["train"]
     rows, y = _of_training_nodes(logits, mask, view), view.data.y[mask]
     loss = view.loss.share(rows, y, run.transport, pass_, counts=view.counts) / view.passes
