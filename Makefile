@@ -39,7 +39,7 @@ test: $(READY)  ## the test suite: what must pass before a change is merged
 	$(BIN)/python -m pytest -n 2 tests/device  # the pretend accelerator, in processes of its own
 
 test-all: $(READY)  ## the same with whole products of cases (marked full) where make test has every pair
-	$(BIN)/python -m pytest -n 2 -m '' --ignore=tests/device
+	ISTHMUS_ORACLE_STEPS=30 $(BIN)/python -m pytest -n 2 -m '' --ignore=tests/device
 	$(BIN)/python -m pytest -n 2 -m '' tests/device
 
 coverage: $(READY)  ## the suite with a count of the lines that it runs: build/coverage/index.html, and a table of the rooms

@@ -12,6 +12,7 @@ import torch
 from exactly import assert_equal_runs, config, run
 from graphs import cut
 from oracle.cdfgnn import Options
+from oracle.harness import STEPS
 from oracle.vertex import LR, SHAPE, graph_of, oracle_of, vertex
 
 from isthmus.comm import Hub
@@ -22,7 +23,6 @@ from isthmus.recipes import find
 from isthmus.report.cache import cache_figures
 from isthmus.report.run import Run
 
-STEPS = 30
 PUBLISHED = "as-published"
 ASKED = TrainConfig(
     model=SHAPE, recipe="cdfgnn", optimizer="sgd", lr=LR, steps=STEPS, eval_every=STEPS, dtype="float64"

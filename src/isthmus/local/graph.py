@@ -25,6 +25,7 @@ from isthmus.local.policy import Policy
 from isthmus.local.product import both_products, whole_product
 from isthmus.local.rows import AsMade, gather_rows
 from isthmus.local.runtime import Runtime
+from isthmus.local.straight import straight
 from isthmus.local.watched_rows import remember, watch_rows
 from isthmus.partition.part import Part
 from isthmus.shard import Shard, VertexShard
@@ -66,6 +67,7 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Aggregations
 
+    @straight
     def aggregate(
         self, x: Tensor, norm: str = "gcn", only: Tensor | None = None, *, through: Tensor | None = None
     ) -> Tensor:
@@ -83,6 +85,7 @@ class LocalGraph(AllNodes, EdgeData):
             check_only(only, self.num_rows)
         return self._aggregate(x, norm, only, through)
 
+    @straight
     def propagate(
         self,
         x: Rows,
@@ -124,6 +127,7 @@ class LocalGraph(AllNodes, EdgeData):
         out = out if own is None else out + own
         return torch.relu(out) if as_made == "relu" else out
 
+    @straight
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
         """Return inner rows, then the halo rows fetched from their owners, [n + h, F], as `edge_index` numbers them.
 
@@ -143,10 +147,12 @@ class LocalGraph(AllNodes, EdgeData):
             return self.linear(self._halo(x), weight)
         return self._halo(self.linear(x, weight))
 
+    @straight
     def pair(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (`halo` rows, rows of the targets), as PyG's bipartite convolutions take them with `edge_index`."""
         return self.halo(x), self._own(x)
 
+    @straight
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Return softmax attention over N(i) ∪ i: target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
         if self.runtime.whole.replicated:
@@ -155,6 +161,7 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Row by row
 
+    @straight
     def linear(self, blocks: Blocks, weight: Tensor, bias: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], for rows X or blocks of them side by side, X_k [n, in_k].
 
@@ -165,6 +172,7 @@ class LocalGraph(AllNodes, EdgeData):
         out = self.runtime.linear(blocks, weight, bias, as_made == "relu")
         return out if as_made else out.to(weight.dtype)
 
+    @straight
     def dropout(self, x: Same, p: float, *, relu: bool = False) -> Same:
         """Return x after dropout (after relu, if asked) whose mask is a function of (seed, step, call, node, feature).
 

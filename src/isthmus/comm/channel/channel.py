@@ -141,8 +141,8 @@ class Channel:
     def _count_ages(self, step: int) -> None:
         rows = len(self.reader.rows)
         if rows and self.kind != PROBE:
-            ages = self.reader.ages(step)
-            self.transport.ledger.used(rows, float(ages.double().mean()) * rows, int(ages.max()))
+            mean, greatest = self.reader.ages(step)
+            self.transport.ledger.used(rows, mean * rows, greatest)
 
     def _hear(self, mine: Picks, links: Links, step: int, where: Where) -> tuple[Picks, list[Tensor]]:
         """Return which rows come from each peer and, where they were drawn, with what chance (`Select.levels`).

@@ -65,10 +65,14 @@ class Reader:
         if self.rows is not self.store:
             self.buffers.give(self.rows)
 
-    def ages(self, step: int) -> Tensor:
-        """Return the ages in steps of the rows that are read, one number per row or one for all."""
-        drawn = self._drawn() if self.stages.merge.keeps else None
-        return step - (self.updated if drawn is None else self.updated[drawn.long()])
+    def ages(self, step: int) -> tuple[float, int]:
+        """Return the mean age in steps of the rows that are read, and the greatest."""
+        if not self.stages.merge.keeps:
+            age = step - int(self.updated)  # one message's rows
+            return age, age
+        drawn = self._drawn()
+        ages = step - (self.updated if drawn is None else self.updated[drawn.long()])
+        return float(ages.double().mean()), int(ages.max())
 
     def show(self, layout: Links) -> None:
         """Let the rows of `layout` be read from the store."""
