@@ -9,7 +9,7 @@ import pytest
 import torch
 from graphs import community_graph, cut
 from oracle.guard import Decisions, Guarded
-from oracle.harness import LR, STEPS, exact_losses, first_weights, relative, run
+from oracle.harness import LR, exact_losses, first_weights, relative, run
 from oracle.partition_parallel import Training
 from oracle.places import DIRECTED, THREE, TWO
 from safetensors.torch import load_file
@@ -22,7 +22,7 @@ from isthmus.local.guard import EXACT, Controller
 from isthmus.nn import ModelConfig
 from isthmus.recipes import find
 
-GUARDED = {"guard": "on"}
+STEPS, GUARDED = 30, {"guard": "on"}  # it acts on what it saw for some steps
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,7 +47,7 @@ def test_agrees_with_the_algorithm(parts, place, staleness, limit):
     want = np.array(Training(*about, narrow).run(STEPS))
     assert set(oracle.exact) == {True, False}
     options = {"staleness": staleness, "savings": place.savings, "guard": "on", "guard_error": limit}
-    got, _ = run(book, place.model, find("pipegcn").policy(options))
+    got, _ = run(book, place.model, find("pipegcn").policy(options), STEPS)
     assert relative(got, want) <= 1e-10
 
 

@@ -61,6 +61,16 @@ def read_scheduler(asked: str) -> Spec:
     return Spec(spec.name, options)
 
 
+def _plain(kind: type[Optimizer]) -> type[Optimizer]:
+    """Return one of torch's optimizers without what torch wraps around its methods for its compiler.
+
+    The first call of such a wrapper imports the compiler, which takes as long as everything else that a worker imports.
+    """
+    methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict", "step")
+    bare = {name: inspect.unwrap(getattr(kind, name)) for name in methods}
+    return type(kind.__name__, (kind,), {**bare, "step": torch.no_grad()(bare["step"])})
+
+
 def build_optimizer(asked: str, lr: float, weight_decay: float, model: nn.Module) -> Optimizer:
     """Return one of torch's optimizers for the weights of a model."""
     spec = Spec.read(asked, "optimizer")
@@ -71,7 +81,7 @@ def build_optimizer(asked: str, lr: float, weight_decay: float, model: nn.Module
             raise InputError(f"{spec.name} has no weight decay: leave --weight-decay out")
         del options["weight_decay"]
     try:
-        return kind(model.parameters(), **options)  # type: ignore[call-arg]
+        return _plain(kind)(model.parameters(), **options)  # type: ignore[call-arg]
     except (TypeError, ValueError) as error:
         raise InputError(f"--optimizer {asked} is refused by torch ({error}): correct it, or take another") from None
 

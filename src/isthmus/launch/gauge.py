@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isthmus.comm import Transport, Where
+from isthmus.engine.learning import build_optimizer
 from isthmus.engine.record import memory_peak_bytes
 from isthmus.launch.place import threads_for
 
@@ -97,8 +98,8 @@ def _cost(act: Callable[[], object], times: int) -> Cost:
 
 
 def _memory() -> int:
-    """Return the memory of a process that has done a step: making an optimizer alone loads much of torch."""
-    weight = torch.ones(1, requires_grad=True)
-    weight.sum().backward()
-    torch.optim.Adam([weight]).step()
+    """Return the memory of a process that has done a step."""
+    weight = torch.nn.Linear(1, 1)
+    weight(torch.ones(1, 1)).sum().backward()
+    build_optimizer("adam", 0.01, 0.0, weight).step()
     return memory_peak_bytes()

@@ -110,7 +110,7 @@ class _Moments(Function):
         ctx.run, ctx.groups, ctx.site = run, groups, site
         ctx.save_for_backward(x, number, mean)
         ctx.mark_non_differentiable(number)
-        return number, mean, variance, x.new_empty(0)
+        return number, mean, variance, x.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, _: Tensor, by_mean: Tensor, by_variance: Tensor, tie: Tensor):
@@ -125,7 +125,7 @@ class _Sum(Function):
     @staticmethod
     def forward(ctx: Any, run: Runtime, x: Tensor, groups: Groups, site: int):
         ctx.run, ctx.groups, ctx.site, ctx.shape = run, groups, site, x.shape
-        return run.transport.stack(groups.sum(x), where(run, site, FORWARD)).sum(0), x.new_empty(0)
+        return run.transport.stack(groups.sum(x), where(run, site, FORWARD)).sum(0), x.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, tie: Tensor):
@@ -142,7 +142,7 @@ class _Max(Function):
         largest = run.transport.stack(mine, where(run, site, FORWARD)).amax(0)
         ctx.run, ctx.groups, ctx.site = run, groups, site
         ctx.save_for_backward(x, largest)
-        return largest, x.new_empty(0)
+        return largest, x.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, tie: Tensor):

@@ -92,7 +92,7 @@ class Post(Function):
         ctx.set_materialize_grads(False)
         ctx.crossing, ctx.shape = crossing, x.shape
         crossing.post(x)
-        return x.new_empty(0), x.view_as(x)
+        return x.new_zeros(()), x.view_as(x)
 
     @staticmethod
     def backward(ctx, token, grad):
@@ -114,7 +114,7 @@ class PostLate(Function):
             ctx.like = rows.shape
             crossing.mask = mask
             crossing.post(rows)
-        return rows.new_empty(0)
+        return rows.new_zeros(())
 
     @staticmethod
     def backward(ctx, token):
@@ -135,7 +135,7 @@ class Take(Function):
         ctx.crossing = crossing
         ctx.mark_dirty(inner)
         crossing.add_halo_product(inner)
-        return inner, inner.new_empty(0)
+        return inner, inner.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):
@@ -156,7 +156,7 @@ class TakeBeside(Function):
         out[: ctx.n] = x
         arrived = crossing.arrived(x)
         out[ctx.n :] = 0 if arrived is None else arrived
-        return out, x.new_empty(0)
+        return out, x.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):
@@ -177,7 +177,7 @@ class TakeRows(Function):
         ctx.set_materialize_grads(False)
         ctx.crossing, arrived = crossing, crossing.arrived(like)
         none = like.new_zeros(crossing.shard.num_halo, like.shape[1])
-        return none if arrived is None else arrived.detach().to(like.dtype), like.new_empty(0)
+        return none if arrived is None else arrived.detach().to(like.dtype), like.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):
@@ -188,7 +188,7 @@ class TakeRows(Function):
 
 
 def _token(grad: Tensor | None, tie: Tensor | None) -> Tensor:
-    """Return the gradient of a token: empty, but not None, so that autograd walks on to `Post`."""
+    """Return the gradient of a token: zero, but not None, so that autograd walks on to `Post`."""
     like = tie if grad is None else grad
     assert like is not None, "one of the two was asked for"
-    return like.new_empty(0)
+    return like.new_zeros(())

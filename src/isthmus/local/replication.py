@@ -138,9 +138,9 @@ class _Aggregate(Function):
         replication.add_sums(FORWARD, out)
         ctx.replication, ctx.norm, ctx.form = replication, norm, (tuple(out.shape), out.dtype)
         if shard.needed is not None:
-            return out[: shard.masters].clone(), out.new_empty(0)
+            return out[: shard.masters].clone(), out.new_zeros(())
         replication.scatter(FORWARD, out, kind)
-        return out, out.new_empty(0)
+        return out, out.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):
@@ -162,7 +162,7 @@ class _Complete(Function):
         came = channel.take(run.step)
         assert came is not None, "rows are not delayed"
         out[m:][slice(None) if mirrors is None else mirrors] = came.to(out.dtype)
-        return out, x.new_empty(0)
+        return out, x.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):
@@ -195,7 +195,7 @@ class _Attend(Function):
         ctx.replication, ctx.slope, ctx.form = replication, slope, (tuple(out.shape), out.dtype)
         rest = own - out if weight is None else out
         ctx.save_for_backward(target, source, x, alpha * share[pattern.edge_rows], rest)
-        return out, out.new_empty(0)
+        return out, out.new_zeros(())
 
     @staticmethod
     def backward(ctx, grad, tie):

@@ -136,7 +136,7 @@ class Runtime:
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
         self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
         self.sampled = WeakTensorKeyDictionary()  # the same of watched rows, where only these have to be known
-        self.ties: list[Tensor] = []  # empty tensors, one per exchange, that the step ties to its loss
+        self.ties: list[Tensor] = []  # numbers, one per exchange, that the step ties to its loss
         lossy = training and layers is None and not beside
         if lossy:
             self._choose_level()
@@ -241,7 +241,7 @@ class Runtime:
         self.ties = []
         if self.loss_scale is not None:
             gradient = self.loss_scale.gradient(loss, gradient)
-        torch.autograd.backward([loss, *ties], [gradient, *(torch.zeros_like(tie) for tie in ties)])
+        torch.autograd.backward([loss, *ties], [gradient, *[None] * len(ties)])
 
     # Rows
 

@@ -114,7 +114,7 @@ class _BatchNormed(Function):
         number, mean, variance = (one[0].to(x.dtype) for one in moments)
         ctx.run, ctx.site, ctx.eps = run, site, eps
         ctx.save_for_backward(x, weight, number, mean, variance)
-        return batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), x.new_empty(0)
+        return batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), x.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, tie: Tensor):
