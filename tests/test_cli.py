@@ -44,9 +44,10 @@ def isthmus(monkeypatch, capsys, tmp_path):
 
 def test_from_a_file_to_a_trained_model(isthmus, workers_are_threads, tmp_path):
     source = npz(tmp_path / "mine.npz")
-    status, said, _ = isthmus("partition", str(source), "--parts", "2", "--out", "parts")
+    status, said, progress = isthmus("partition", str(source), "--parts", "2", "--out", "parts", "--quiet")
     assert status == 0
     assert "cut" in said
+    assert progress == ""
     status, said, _ = isthmus("inspect", "parts", "--checksums", "--json")
     assert status == 0
     assert json.loads(said.splitlines()[-1])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from isthmus.cli.shared import Json, Source, app, show
+from isthmus.cli.shared import Json, Source, app, of_the_rest, show
 
 
 @app.command(takes="partition")
@@ -16,6 +16,7 @@ def partition(
     source: Source,
     parts: Annotated[int, typer.Option(help="How many.")],
     out_folder: Annotated[Path, typer.Option("--out", help="The parts folder to write.")],
+    quiet: Annotated[bool, of_the_rest("--quiet", help="No progress.")] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -25,7 +26,7 @@ def partition(
     """
     from isthmus.partition import describe, partition_source
 
-    book = partition_source(source, parts, out_folder, **options)
+    book = partition_source(source, parts, out_folder, quiet=quiet, **options)
     show(dict(book.quality), describe(book), as_json)
 
 
