@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --disable-pip-version-check -c constraints.txt
 CORE := $(wildcard src/isthmus/kernels/csrc/*)
 CODE := src tests benchmarks tools examples setup.py
 
-.PHONY: demo test test-all fuzz lint format derived docs coverage bench-engine bench-kernels bench-workers bench-accuracy bench-chaos bench-plan bench-psc \
+.PHONY: demo test test-all fuzz lint format derived docs coverage bench-engine bench-kernels bench-workers bench-accuracy bench-baselines bench-chaos bench-plan bench-psc \
 	bench-overlap bench-norms bench-papers bench-minibatch clean
 .DEFAULT_GOAL := demo
 
@@ -85,6 +85,9 @@ bench-workers: $(READY)  ## two workers with one thread each against one worker 
 
 bench-accuracy: $(READY)  ## real graphs against published figures: make bench-accuracy DATASETS=folder
 	$(BIN)/python benchmarks/accuracy.py $(DATASETS)
+
+bench-baselines: $(READY)  ## accuracy of the sampling baselines beside full-graph training; can be stopped, and goes on
+	$(BIN)/python benchmarks/baselines.py
 
 bench-chaos: $(READY)  ## kill workers at 20 random moments and compare the end with an undisturbed run, bit for bit
 	$(BIN)/python benchmarks/chaos.py

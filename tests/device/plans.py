@@ -36,6 +36,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Options that lead elsewhere than a recipe's defaults: a recipe, and its options."""
 
 
+def suited(recipe: str, model: str) -> str:
+    """Return the model, or another one if the recipe is not for it."""
+    return model if recipe != "vr-gcn" or model in ("gcn", "sage") else "sage"
+
+
 @dataclass(frozen=True)
 class Plan:
     """A few steps of training: a recipe and its options, a model, the data's form."""

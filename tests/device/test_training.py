@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from device.plans import LIMIT, MODELS, RECIPES, VARIANTS, WORKERS, Plan, on_device, on_host, parts
+from device.plans import LIMIT, MODELS, RECIPES, VARIANTS, WORKERS, Plan, on_device, on_host, parts, suited
 from products import each_value
 from safetensors.torch import load_file
 
@@ -35,7 +35,7 @@ def compare(plan, book, workers, limit=LIMIT):
 
 @pytest.mark.parametrize(*each_value(recipe=RECIPES, model=MODELS, workers=WORKERS))
 def test_every_recipe_and_model(tmp_path, recipe, model, workers):
-    compare(Plan(recipe, model), parts(tmp_path, workers, recipe), workers)
+    compare(Plan(recipe, suited(recipe, model)), parts(tmp_path, workers, recipe), workers)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

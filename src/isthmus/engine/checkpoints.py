@@ -16,7 +16,7 @@ from isthmus.local import Runtime
 
 
 class Shards(Protocol):
-    """Rows that nodes learn, of which every worker keeps those of its own nodes."""
+    """Rows that nodes learn, or had at earlier steps, of which every worker keeps those of its own nodes."""
 
     def save(self, run: Path, step: int) -> None: ...
     def restore(self, run: Path, step: int) -> None: ...

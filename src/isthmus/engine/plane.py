@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from isthmus.device import HOST, on_host, to_device
+from isthmus.engine.checkpoints import Shards
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.history import Histories
 from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -18,6 +20,7 @@ from isthmus.engine.step import evaluate, sum_gradients, train_step
 from isthmus.engine.stop import Stop
 from isthmus.errors import InputError
 from isthmus.local import Policy
+from isthmus.local.controlled import ControlledGraph
 from isthmus.minibatch import (
     ROWS,
     STRUCTURES,
@@ -57,6 +60,10 @@ class Plane(Protocol):
     def told(self) -> dict[str, Any]:
         """The decisions of the scheduler of batches for the last step, for the record; empty without one."""
 
+    @property
+    def kept(self) -> Shards | None:
+        """The rows that are kept from step to step, for checkpoints; None: there are none."""
+
     def settle(self) -> None:
         """Return when no update of this worker's is under way."""
 
@@ -92,7 +99,7 @@ def plane_of(book: Book, config: TrainConfig, policy: Policy, views: Views, mode
     view = views.train
     seeds = view.data.masks["train"] if pairs is None else torch.ones_like(view.data.masks["train"])
     data = view.batch_data(model, view.data.x, seeds.nonzero().flatten(), dtype)
-    return MiniBatches(book, config, asked, policy.batches, view, data)
+    return MiniBatches(book, config, asked, policy.batches, view, data, model)
 
 
 def batch_config(config: TrainConfig, policy: BatchPolicy, model: nn.Module) -> BatchConfig:
@@ -161,6 +168,10 @@ class FullGraph:
     def told(self) -> dict[str, Any]:
         return {}
 
+    @property
+    def kept(self) -> None:
+        return None
+
     def settle(self) -> None:
         """Do nothing: a step is over when it returns."""
 
@@ -183,6 +194,7 @@ class MiniBatches:
         policy: BatchPolicy,
         view: View,
         data: NodeData,
+        model: nn.Module,
     ):
         transport = view.graph.runtime.transport
         maker = batch_maker(book, asked, policy, transport, data, config.seed)
@@ -191,6 +203,7 @@ class MiniBatches:
             return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
 
         self.view = view
+        self.history = Histories(model, view, maker.rows.requests.ranges) if policy.history else None
         self.drawn: Neighbourhoods | None = None
         if config.eval_fanout is not None:
             self.drawn = other_fanouts(maker, read_fanouts(config.eval_fanout), config.seed, view.x.to(HOST))
@@ -214,7 +227,8 @@ class MiniBatches:
         x = batch.x
         if self.learnt is not None:
             x = to_device(self.learnt.pull(batch.nodes, step), run.transport.device).requires_grad_()
-        logits = self._checked(model(self.view.graph, x), batch)
+        graph = self.view.graph if self.history is None else self.history.begin(batch)
+        logits = self._checked(model(graph, x), batch)
         # Rows that count by their chances add up to an estimate of the loss of all training rows.
         rows = max(batch.seeds, 1) if batch.counts is None else None
         loss = self.view.loss.share(logits, batch.y, run.transport, step, rows, batch.counts)
@@ -223,6 +237,8 @@ class MiniBatches:
         optimizer.step()
         if self.learnt is not None:
             self.learnt.push(on_host(torch.zeros_like(x) if x.grad is None else x.grad), step)
+        if isinstance(graph, ControlledGraph) and self.history is not None:
+            self.history.keep(graph.controls, batch)
         run.begin(step, training=False)  # the graph is the whole one again, and the batch is let go
         return total
 
@@ -241,6 +257,10 @@ class MiniBatches:
                 f"to aggregate {len(batch.layers)} times, as often as --fanout has numbers, or as --layers says"
             )
         return logits
+
+    @property
+    def kept(self) -> Histories | None:
+        return self.history
 
     def settle(self) -> None:
         if self.learnt is not None:

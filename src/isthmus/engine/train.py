@@ -124,7 +124,7 @@ class _TrainingRun:
         self.clock, self.done, self.total = Stopwatch(), 0, Ledger()
         self.saved: Checkpoints | None = None
         if self.out is not None:
-            about = self.runtime, self.model, self.optimizer, self.identity, self.rows
+            about = self.runtime, self.model, self.optimizer, self.identity, self.rows or self.plane.kept
             self.saved = Checkpoints(self.out, *about)
 
     @property

@@ -18,6 +18,17 @@ from isthmus.shard import Layer
 
 
 @dataclass(frozen=True)
+class Missed:
+    """The neighbours that a drawn layer misses, by how much each, as a layer of its own that reads kept rows."""
+
+    nodes: Tensor  # int64, book ids, whose kept rows it reads
+    layer: Layer
+
+    def to(self, device: torch.device) -> Missed:
+        return Missed(self.nodes, self.layer.to(device))
+
+
+@dataclass(frozen=True)
 class Expanded:
     """The nodes that a batch reads, and its layers."""
 
@@ -25,6 +36,7 @@ class Expanded:
     layers: tuple[Layer, ...]  # the input layer first
     counts: Tensor | None = None  # float64 [s], by how much each seed node counts in the loss of all training nodes
     pairs: Pairs | None = None  # of unsupervised training, whose layers end in all nodes of the pairs
+    missed: tuple[Missed, ...] = ()  # of control variates: one for every layer of hidden rows
 
     @property
     def num_seeds(self) -> int:
@@ -44,6 +56,7 @@ class Batch:
     y: Tensor | Pairs  # of my seed nodes, [s] or [s, C], or the pairs of unsupervised training
     ledger: Ledger = field(default_factory=Ledger)
     counts: Tensor | None = None  # float64 [s], by how much they count, if not each once; see `Expanded`
+    missed: tuple[Missed, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -59,7 +72,8 @@ class Batch:
         nodes, x = (to_device(tensor, device) for tensor in (self.nodes, self.x))
         y = self.y.to(device) if isinstance(self.y, Pairs) else to_device(self.y, device)
         counts = None if self.counts is None else to_device(self.counts, device)
-        return replace(self, nodes=nodes, layers=layers, x=x, y=y, counts=counts)
+        missed = tuple(one.to(device) for one in self.missed)
+        return replace(self, nodes=nodes, layers=layers, x=x, y=y, counts=counts, missed=missed)
 
 
 class Order(Protocol):
@@ -121,7 +135,8 @@ class BatchMaker:
         ledger.sample_seconds += time.perf_counter() - begun - (ledger.wait_seconds - waited)
         x = self.rows.pull(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
         y = self._labels(found.nodes[: found.num_seeds], step) if found.pairs is None else found.pairs
-        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, ledger.take(), found.counts)
+        about = ledger.take(), found.counts, found.missed
+        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, *about)
 
     def seeds(self, step: int) -> Tensor:
         """Return the seed nodes that this worker takes at a step, int64, book ids."""

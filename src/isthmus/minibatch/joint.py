@@ -29,9 +29,11 @@ class Joint:
 
     def expand(self, seeds: Tensor, step: int) -> Expanded:
         """Return my share of a step; ``seeds`` are those of its seed nodes that are mine."""
-        blocks = self.draw.blocks(step)
-        share = _Share(blocks, self.requests)
-        layers = [share.input_layer()]
+        return self.expanded(Share(self.draw.blocks(step), self.requests), seeds)
+
+    def expanded(self, share: Share, seeds: Tensor) -> Expanded:
+        """Return a share of a batch as layers."""
+        blocks, layers = share.blocks, [share.input_layer()]
         for block, before in zip(blocks.layers[1:], blocks.layers, strict=False):
             again = block is before and len(layers) > 1
             layers.append(layers[-1] if again else share.layer(block))
@@ -40,7 +42,7 @@ class Joint:
         return Expanded(blocks.nodes[share.read], tuple(layers), counts)
 
 
-class _Share:
+class Share:
     """The share of one worker; nodes are their places in the batch."""
 
     def __init__(self, blocks: Blocks, requests: Requests):

@@ -17,6 +17,7 @@ from isthmus.minibatch.apart import AtOwners, Here
 from isthmus.minibatch.batch import BatchMaker, Expander, Neighbourhoods, Order
 from isthmus.minibatch.cache import Cache, ListCache, most_worth
 from isthmus.minibatch.joint import Joint
+from isthmus.minibatch.missed import Controlled
 from isthmus.minibatch.pairs import Pairing
 from isthmus.minibatch.policy import BatchConfig, BatchPolicy
 from isthmus.minibatch.requests import Requests
@@ -73,7 +74,7 @@ def batch_maker(
     if policy.joint is not None:
         scene = Scene(structure, order.nodes, order.at, len(asked.fanouts), asked.size, draws, data.weighted)
         seeds = draw = policy.joint.start(scene, requests.transport)
-        expander = Joint(scene, draw, requests)
+        expander = (Controlled if policy.history else Joint)(scene, draw, requests)
     elif here:
         expander = Here(sampler, structure, data.weighted)
     else:

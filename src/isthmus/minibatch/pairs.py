@@ -54,15 +54,20 @@ class Pairs:
     @staticmethod
     def among(seeds: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Pairs]:
         """Return all nodes of some pairs (int64 [s], [s], [s, Q]), each once and seed nodes first, and their places."""
-        every = torch.cat([seeds, positive, negative.flatten()])
-        nodes, place = every.unique(return_inverse=True)
-        first = torch.full_like(nodes, len(every))
-        first.scatter_reduce_(0, place, torch.arange(len(every)), "amin")
-        order = first.argsort()
-        number = torch.empty_like(order)
-        number[order] = torch.arange(len(order))
-        s, place = len(seeds), number[place]
-        return nodes[order], Pairs(place[s : 2 * s], place[2 * s :].view(negative.shape))
+        nodes, place = first_met(torch.cat([seeds, positive, negative.flatten()]))
+        s = len(seeds)
+        return nodes, Pairs(place[s : 2 * s], place[2 * s :].view(negative.shape))
+
+
+def first_met(every: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct ones of some nodes (int64) in the order in which they come, and the place of each there."""
+    nodes, place = every.unique(return_inverse=True)
+    first = torch.full_like(nodes, len(every))
+    first.scatter_reduce_(0, place, torch.arange(len(every)), "amin")
+    order = first.argsort()
+    number = torch.empty_like(order)
+    number[order] = torch.arange(len(order))
+    return nodes[order], number[place]
 
 
 class Neighbourly(Protocol):

@@ -72,6 +72,8 @@ class BatchPolicy:
     """The rows that nodes learn in a graph without features."""
     joint: JointSampler | None = None
     """How all workers draw one batch; None: each draws neighbours of its seed nodes."""
+    history: bool = False
+    """Whether owners keep the rows of earlier steps, which stand in for neighbours that a joint draw misses."""
     size: int = 1000
     """Seed nodes of a step, unless the user says otherwise."""
     fanouts: tuple[int, ...] = (15, 10, 5)

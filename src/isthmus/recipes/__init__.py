@@ -26,6 +26,7 @@ from isthmus.recipes.pipegcn import PIPEGCN
 from isthmus.recipes.psc_gcn import PSC_GCN
 from isthmus.recipes.sancus import SANCUS_A, SANCUS_E, SANCUS_H, SKIP_G
 from isthmus.recipes.vanilla import VANILLA
+from isthmus.recipes.vr_gcn import VR_GCN
 
 _ALL = (
     EXACT,
@@ -53,6 +54,7 @@ _ALL = (
     GRAPHSAINT,
     FASTGCN,
     LADIES,
+    VR_GCN,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
