@@ -1,6 +1,6 @@
 """Test accuracy of mini-batches over fanouts, beside full-graph training with the same model.
 
-    python benchmarks/fanouts.py SOURCE… [--fanout 15,10,5 --fanout 5,5,5] [--steps 150] [--epochs 10] [--seeds 2]
+    python benchmarks/fanouts.py SOURCE… [--fanout 15,10,5 --fanout 5,5,5] [--steps 150] [--epochs 10] [--lr 0.003]
 
 A 3-layer SAGE of width 128, dropout 0.5, Adam; the test score at the best validation score, mean over seeds. Full-graph
 training is `exact` with ``--steps`` steps; mini-batches are `distdgl` with 1000 seed nodes, ``--epochs`` epochs, and at
@@ -43,6 +43,7 @@ def main() -> None:
     options.add_argument("--fanout", action="append", metavar="15,10,5")
     options.add_argument("--steps", type=int, default=150)
     options.add_argument("--epochs", type=int, default=10)
+    options.add_argument("--lr", type=float, default=0.003, help="of mini-batches; 0.01 over the full graph")
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--features", default="raw")
     options.add_argument("--precision", default="fp32")
@@ -57,7 +58,8 @@ def main() -> None:
             for fanout in asked.fanout or ["15,10,5"]:
                 steps = max(asked.epochs * epoch, asked.steps)
                 every = max(min(epoch, steps // 10), 5)
-                ways[fanout] = {"recipe": "distdgl", "fanout": fanout, "steps": steps, "eval_every": every, "lr": 0.003}
+                drawn = {"recipe": "distdgl", "fanout": fanout, "lr": asked.lr}
+                ways[fanout] = {**drawn, "steps": steps, "eval_every": every}
             exact = 0.0
             for name, way in ways.items():
                 begun = time.perf_counter()

@@ -62,7 +62,7 @@ def test_what_is_not_urgent_leaves_at_release_or_when_waited_for():
             transport.exchange([torch.full((1, 1), value)] * 2, into, HERE, later=True)
             for value, into in zip((1.0, 2.0), recv, strict=False)
         )
-        before = gone.qsize()
+        before = len(gone.letters)
         transport.all_reduce(torch.ones(1), HERE)  # passes them
         transport.release()
         transport.exchange([torch.full((1, 1), 3.0)] * 2, recv[2], HERE, later=True).wait()

@@ -55,7 +55,9 @@ def test_the_access_list_is_used_as_belady_would():
         hits = (cache.find(torch.tensor(nodes)) >= 0).tolist()
         assert hits == [node in kept for node in nodes]
         coming = reads[step + 1 : step + 4]
-        cache.learn(torch.tensor(nodes), torch.tensor(nodes).float().view(-1, 1), [torch.tensor(c) for c in coming])
+        change = cache.learn(torch.tensor(nodes), [torch.tensor(c) for c in coming])
+        if change is not None:
+            cache.apply(change, torch.tensor(nodes).float().view(-1, 1))
 
         def next_use(node, coming=coming):
             return next((at for at, later in enumerate(coming) if node in later), 99)

@@ -25,12 +25,13 @@ from isthmus.comm.channel import (
     codec,
 )
 from isthmus.comm.coded_allreduce import sum_coded
+from isthmus.comm.in_process import Hub, InProcess
 from isthmus.comm.ledger import PROBE, Ledger, Where
 from isthmus.comm.legs import BACKWARD, FORWARD, GATHER, SCATTER, ChannelId
 from isthmus.comm.links import Ends, Links, Push
 from isthmus.comm.process import Processes
 from isthmus.comm.relays import RelaysOf
-from isthmus.comm.transport import Hub, InProcess, Pending, Transport
+from isthmus.comm.transport import Pending, Transport
 
 __all__ = [
     "BACKWARD",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -28,14 +29,16 @@ class Processes(Transport):
         deadline, limit = time.monotonic() + timeout, timedelta(seconds=timeout)
         self.groups: dict[str, tuple] = {}  # by type of device: for rows, and for what does not queue behind them
         self.sums: SumSockets | None = None
+        self.siblings: list[_Sibling] = []  # of all, whoever asked for them
         self.store = meet(rank, size, host, port, timeout, address)
         name = str(self.store.stream.getsockname()[0])
         self.host = host if is_loopback(name) else name  # worker 0 reaches its own meeting point by loopback
+        self.address = address or self.host
 
         def link() -> None:
             dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
             self.groups[HOST.type] = None, dist.new_group(timeout=limit)  # the second has its own connections
-            self.sums = SumSockets.between(rank, size, self.store, address or self.host, timeout)
+            self.sums = SumSockets.between(rank, size, self.store, self.address, timeout)
 
         try:
             connect(rank, size, self.store, link, timeout, deadline)
@@ -85,8 +88,20 @@ class Processes(Transport):
     def _hop(self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
         if self.sums is None or not all(tensor.is_cpu for tensor in (*send, *recv)):
             return super()._hop(transfer, send, recv, where)
-        try:
+        with self._explained(where):
             self.sums.exchange(transfer, send, recv, self.timeout)
+
+    def _trade(self, transfer: int, send: Sequence[Tensor], where: Where) -> dict[int, Tensor]:
+        if self.sums is None:
+            return super()._trade(transfer, send, where)
+        with self._explained(where):
+            return self.sums.trade(transfer, send, self.timeout)
+
+    @contextmanager
+    def _explained(self, where: Where) -> Iterator[None]:
+        """Say of errors of the sockets which worker, site and step they are about."""
+        try:
+            yield
         except Silent as error:
             raise self.late(error.peer, where) from None
         except Astray as error:
@@ -98,7 +113,9 @@ class Processes(Transport):
             raise self.broken(error.peer, where, error) from error
 
     def sibling(self) -> Transport:
-        return _Sibling(self)
+        sibling = _Sibling(self)
+        self.siblings.append(sibling)
+        return sibling
 
     def broken(self, peer: int | None, where: Where, error: Exception) -> WorkerError:
         """Return the meaning of a backend's error as a `WorkerError`: the peer is late, or gone."""
@@ -113,8 +130,9 @@ class Processes(Transport):
 
     def close(self) -> None:
         super().close()
-        if self.sums is not None:
-            self.sums.close()
+        for one in (self, *self.siblings):
+            if one.sums is not None:
+                one.sums.close()
         if dist.is_initialized():
             dist.destroy_process_group()
         self.store.leave()
@@ -125,10 +143,11 @@ class _Sibling(Processes):
 
     def __init__(self, elder: Processes):
         Transport.__init__(self, elder.rank, elder.size, elder.timeout)
-        self.host, self.sums = elder.host, None
-        limit = timedelta(seconds=elder.timeout)
+        self.host, self.address, self.store, self.siblings = elder.host, elder.address, elder.store, elder.siblings
+        limit, name = timedelta(seconds=elder.timeout), f"sums of sibling {len(self.siblings)}"
         try:
             self.groups = {HOST.type: (dist.new_group(timeout=limit), dist.new_group(timeout=limit))}
+            self.sums = SumSockets.between(self.rank, self.size, self.store, self.address, self.timeout, name)
         except RuntimeError as error:
             raise elder.broken(None, Where("connections", "setup", 0), error) from error
 

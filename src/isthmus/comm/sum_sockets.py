@@ -61,24 +61,29 @@ class SumSockets:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @staticmethod
-    def between(rank: int, size: int, store: RendezvousStore, address: str, limit: float) -> SumSockets | None:
-        """Connect with all others, who call it at the same time; None if some two workers cannot reach each other."""
+    def between(
+        rank: int, size: int, store: RendezvousStore, address: str, limit: float, name: str = "sums"
+    ) -> SumSockets | None:
+        """Connect with all others, who call it at the same time; None if some two workers cannot reach each other.
+
+        ``name``: of these connections, the same on all workers.
+        """
         deadline, token = time.monotonic() + min(SECONDS, limit), secrets.token_bytes(32)
         listener = listen(address, 0)
         streams: dict[int, socket.socket] = {}
         with listener:
             host, port = listener.getsockname()[:2]
-            store.set(f"sums/{rank}", json.dumps([host, port, token.hex()]))
+            store.set(f"{name}/{rank}", json.dumps([host, port, token.hex()]))
             try:
                 for q in range(rank):
-                    host, port, theirs = json.loads(store.get(f"sums/{q}"))
+                    host, port, theirs = json.loads(store.get(f"{name}/{q}"))
                     streams[q] = socket.create_connection((host, port), max(0.1, deadline - time.monotonic()))
                     streams[q].sendall(_HELLO.pack(bytes.fromhex(theirs), rank))
                 streams |= _accepted(listener, set(range(rank + 1, size)), token, deadline)
             except OSError:
                 pass
-        store.set(f"sums connected/{rank}", str(int(len(streams) == size - 1)))
-        if all(store.get(f"sums connected/{q}") == b"1" for q in range(size)):
+        store.set(f"{name} connected/{rank}", str(int(len(streams) == size - 1)))
+        if all(store.get(f"{name} connected/{q}") == b"1" for q in range(size)):
             return SumSockets(streams)
         for stream in streams.values():
             stream.close()
@@ -91,7 +96,19 @@ class SumSockets:
         """
         leaving = {q: _Message(number, send[q]) for q in self.streams if send[q].numel()}
         arriving = {q: _Message(number, recv[q], blank=True) for q in self.streams if recv[q].numel()}
-        deadline = time.monotonic() + limit
+        self._move(leaving, arriving, time.monotonic() + limit)
+
+    def trade(self, number: int, send: Sequence[Tensor], limit: float) -> dict[int, Tensor]:
+        """Send ``send[q]`` to every peer q; return what each sends, of the same type but of any length.
+
+        Messages are one-dimensional."""
+        leaving: dict[int, _Message] = {q: _Message(number, send[q]) for q in self.streams}
+        arriving = {q: _Unmeasured(number, send[q]) for q in self.streams}
+        self._move(leaving, dict(arriving), time.monotonic() + limit)
+        return {q: message.tensor for q, message in arriving.items()}
+
+    def _move(self, leaving: dict[int, _Message], arriving: dict[int, _Message], deadline: float) -> None:
+        """Let messages pass until none is left."""
         while leaving or arriving:
             moved = False
             for under_way, move in ((leaving, self._send), (arriving, self._receive)):
@@ -122,7 +139,7 @@ class SumSockets:
             raise Lost(peer, str(error)) from error
         if not count:
             raise Lost(peer, "it has closed the connection")
-        if count >= len(message.rest[0]) and bytes(message.head) != message.expected:
+        if count >= len(message.rest[0]) and not message.is_expected():
             at, size = _HEAD.unpack(message.head)
             raise Astray(peer, f"it sent {size} bytes as transfer {at}, not {message.size} as {message.number}")
         return count
@@ -145,11 +162,15 @@ class _Message:
     """A head and the memory of a tensor, and how much of them has not passed through the socket."""
 
     def __init__(self, number: int, tensor: Tensor, blank: bool = False):
-        content = memoryview(tensor.detach().view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+        content = _bytes_of(tensor)
         self.number, self.size = number, len(content)
         self.expected = _HEAD.pack(number, self.size)
         self.head = bytearray(_HEAD.size) if blank else self.expected
         self.rest = [memoryview(self.head), content]
+
+    def is_expected(self) -> bool:
+        """Return whether the head that has arrived is that of the message which is waited for."""
+        return bytes(self.head) == self.expected
 
     def advance(self, count: int) -> bool:
         """Count bytes as passed; return whether these were the last ones."""
@@ -158,6 +179,31 @@ class _Message:
         if count:
             self.rest[0] = self.rest[0][count:]
         return not self.rest
+
+
+class _Unmeasured(_Message):
+    """A message of which only the sender knows how long it is: its head says so, and memory is made then."""
+
+    def __init__(self, number: int, like: Tensor):
+        self.number, self.size, self.head = number, 0, bytearray(_HEAD.size)
+        self.rest, self.tensor = [memoryview(self.head)], like.new_empty(0)
+        self._measured = False
+
+    def is_expected(self) -> bool:
+        number, size = _HEAD.unpack(self.head)
+        return number == self.number and not size % self.tensor.element_size()
+
+    def advance(self, count: int) -> bool:
+        if super().advance(count) and not self._measured:
+            self._measured, (_, self.size) = True, _HEAD.unpack(self.head)
+            self.tensor = self.tensor.new_empty(self.size // self.tensor.element_size())
+            self.rest = [_bytes_of(self.tensor)] if self.size else []
+        return not self.rest
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """Return the memory of a tensor."""
+    return memoryview(tensor.detach().view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _accepted(listener: socket.socket, ranks: set[int], token: bytes, deadline: float) -> dict[int, socket.socket]:

@@ -1,4 +1,4 @@
-"""The transport contract: how rows travel between workers; and its twin inside one process.
+"""The transport contract: how rows travel between workers.
 
 A transport never waits for ever: each wait has a limit, and its error names the worker, the peer, and the place (site,
 pass, step).
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import platform
-import queue
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -164,6 +162,32 @@ class Transport(ABC):
     def _hop(self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where) -> None:
         self._begin(transfer, send, recv, where, apart=True)._wait()
 
+    def trade(self, send: Sequence[Tensor], where: Where) -> list[Tensor]:
+        """Send each worker a message [n] of any length; return what each sends to me, which has the same dtype.
+
+        It is waited for, but not behind rows under way.
+        """
+        for q in self.peers:
+            self._count(where, q, 0, send[q])
+        begun = time.perf_counter()
+        self.transfers += 1
+        arrived = self._trade(self.transfers, send, where)
+        arrived[self.rank] = send[self.rank]
+        spent = time.perf_counter() - begun
+        self.ledger.wait_seconds += spent
+        self.ledger.under_way_seconds += spent
+        return [arrived[q] for q in range(self.size)]
+
+    def _trade(self, transfer: int, send: Sequence[Tensor], where: Where) -> dict[int, Tensor]:
+        """Send messages of any length; return those of the others. Their lengths go before them."""
+        counts = [torch.tensor([len(part)]) for part in send]
+        heard = [torch.zeros(1, dtype=torch.int64) for _ in send]
+        self._hop(transfer, counts, heard, where)
+        arriving = [part.new_empty(int(n)) for part, n in zip(send, heard, strict=True)]
+        self.transfers += 1
+        self._hop(self.transfers, send, arriving, where)
+        return dict(enumerate(arriving))
+
     def _count(self, where: Where, peer: int, rows: int, message: Tensor) -> None:
         size = message.numel() * message.element_size()
         if size:
@@ -225,108 +249,3 @@ class _Held(Pending):
             self.transport.release()  # all of them: a peer may wait for another one first
         assert self.under_way is not None, "what is held leaves with the others"
         self.under_way._wait()
-
-
-class Hub:
-    """The meeting place of workers that are threads of one process. `Hub(1).transport(0)` is a single worker."""
-
-    def __init__(self, size: int, timeout: float = 60.0, hosts: int = 1):
-        """``hosts``: pretend that workers are on so many hosts, in equal blocks."""
-        self.size, self.timeout, self.hosts = size, timeout, in_blocks(size, hosts)
-        self.boxes: dict[tuple[int, int], queue.SimpleQueue] = {
-            (a, b): queue.SimpleQueue() for a in range(size) for b in range(size)
-        }
-        self.siblings: list[Hub] = []
-        self._making = threading.Lock()
-
-    def transport(self, rank: int) -> InProcess:
-        return InProcess(self, rank)
-
-    def sibling(self, number: int) -> Hub:
-        """Return the hub of the workers' siblings of that number, the same for all of them."""
-        with self._making:
-            while len(self.siblings) <= number:
-                self.siblings.append(Hub(self.size, self.timeout))
-            return self.siblings[number]
-
-    def leave(self, rank: int) -> None:
-        """Tell everybody that a worker has ended, so that nobody waits for it."""
-        for hub in (self, *self.siblings):
-            for peer in range(self.size):
-                hub.boxes[rank, peer].put(None)
-
-    def run(self, work: Callable[[Transport], T]) -> list[T]:
-        """Run work(transport) on all workers at once; return the results in rank order. The first error ends all."""
-        results: list = [None] * self.size
-        errors: list[BaseException] = []
-
-        def body(rank: int) -> None:
-            try:
-                results[rank] = work(self.transport(rank))
-            except BaseException as error:
-                errors.append(error)
-                self.leave(rank)
-
-        threads = [threading.Thread(target=body, args=(rank,), name=f"worker-{rank}") for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return results
-
-
-class InProcess(Transport):
-    """A transport for workers that are threads: messages are handed over in memory."""
-
-    def __init__(self, hub: Hub, rank: int):
-        super().__init__(rank, hub.size, hub.timeout)
-        self.hub, self.made = hub, 0  # siblings
-        self.hosts, self.hosts_given = hub.hosts, True
-        self.early: dict[tuple[int, int], Tensor] = {}  # by (peer, transfer): arrived before it was asked for
-
-    def sibling(self) -> InProcess:
-        self.made += 1
-        return InProcess(self.hub.sibling(self.made - 1), self.rank)
-
-    def _exchange(
-        self, transfer: int, send: Sequence[Tensor], recv: Sequence[Tensor], where: Where, apart: bool = False
-    ) -> Pending:
-        for q in self.peers:
-            if send[q].numel():
-                self.hub.boxes[self.rank, q].put((transfer, send[q].detach().clone()))
-        return _Handover(self, transfer, recv, where)
-
-    def receive(self, peer: int, transfer: int, where: Where) -> Tensor:
-        """Return the message of a transfer, in whatever order transfers are waited for."""
-        while (peer, transfer) not in self.early:
-            try:
-                letter = self.hub.boxes[peer, self.rank].get(timeout=self.timeout)
-            except queue.Empty:
-                raise self.late(peer, where) from None
-            if letter is None:
-                raise WorkerError(f"worker {self.rank} lost worker {peer} ({where}): it has ended")
-            self.early[peer, letter[0]] = letter[1]
-        return self.early.pop((peer, transfer))
-
-
-class _Handover(Pending):
-    def __init__(self, transport: InProcess, transfer: int, recv: Sequence[Tensor], where: Where):
-        super().__init__(transport.ledger)
-        self.transport, self.transfer, self.recv, self.where = transport, transfer, recv, where
-
-    def _wait(self) -> None:
-        for q in self.transport.peers:
-            if self.recv[q].numel():
-                came = self.transport.receive(q, self.transfer, self.where)
-                if (came.dtype, came.numel()) != (self.recv[q].dtype, self.recv[q].numel()):
-                    raise WorkerError(
-                        f"worker {self.transport.rank} expects {_described(self.recv[q])} from worker {q} "
-                        f"({self.where}), not {_described(came)}"
-                    )
-                self.recv[q].copy_(came.view_as(self.recv[q]))
-
-
-def _described(message: Tensor) -> str:
-    return f"{tuple(message.shape)} {str(message.dtype).removeprefix('torch.')}"

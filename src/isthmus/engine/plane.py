@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -199,8 +200,9 @@ class MiniBatches:
         transport = view.graph.runtime.transport
         maker = batch_maker(book, asked, policy, transport, data, config.seed)
 
-        def make(step: int) -> Batch:
-            return maker.make(step).to(transport.device)  # made on the host, copied ahead of its step
+        def begin(step: int) -> Callable[[], Batch]:
+            begun = maker.begin(step)
+            return lambda: begun.finish().to(transport.device)  # made on the host, copied ahead of its step
 
         self.view = view
         self.history = Histories(model, view, maker.rows.requests.ranges) if policy.history else None
@@ -210,7 +212,7 @@ class MiniBatches:
         self.learnt = None if view.learnt is None else learnt_rows(view.learnt, book, transport)
         self.prefetcher: Prefetcher | Pipeline
         if policy.dag is None:
-            self.prefetcher = Prefetcher(make, policy.ahead, config.steps, transport)
+            self.prefetcher = Prefetcher(begin, policy.ahead, config.steps, transport)
         else:
             dag, scheduler = sampling_dag(maker, policy, transport.device), policy.dag.made_scheduler
             self.prefetcher = Pipeline(dag, scheduler, policy.ahead, config.steps, transport)

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.comm import Ledger, Transport
 from isthmus.device import is_host, to_device
 from isthmus.minibatch.pairs import Pairing, Pairs
-from isthmus.minibatch.rows import Rows
+from isthmus.minibatch.rows import Pulled, Rows
 from isthmus.minibatch.seeds import Shares
 from isthmus.shard import Layer
 
@@ -128,23 +128,23 @@ class BatchMaker:
 
     def make(self, step: int) -> Batch:
         """Make the batch of a step."""
+        return self.begin(step).finish()
+
+    def begin(self, step: int) -> Begun:
+        """Draw the batch of a step and ask for its rows, which then are under way. Steps are begun in order."""
         ledger, begun = self.transport.ledger, time.perf_counter()
         waited, steps = ledger.wait_seconds, range(step, step + self.look_ahead + 1)
         self._expanded = {at: self._expanded.get(at) or self._expand(at) for at in steps}
         found = self._expanded.pop(step)
         ledger.sample_seconds += time.perf_counter() - begun - (ledger.wait_seconds - waited)
-        x = self.rows.pull(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
-        y = self._labels(found.nodes[: found.num_seeds], step) if found.pairs is None else found.pairs
-        about = ledger.take(), found.counts, found.missed
-        return Batch(step, len(self.order.at(step)), found.nodes, found.layers, x, y, *about)
+        x = self.rows.ask(found.nodes, step, coming=[self._expanded[at].nodes for at in steps[1:]])
+        seeds = found.nodes[: found.num_seeds]
+        y = self.labels.ask(seeds, step, "labels") if found.pairs is None else found.pairs
+        return Begun(step, len(self.order.at(step)), found, x, y, ledger.take())
 
     def seeds(self, step: int) -> Tensor:
         """Return the seed nodes that this worker takes at a step, int64, book ids."""
         return self.shares.of(self.order.at(step), self.transport.rank)
-
-    def _labels(self, seeds: Tensor, step: int) -> Tensor:
-        y = self.labels.pull(seeds, step, "labels")
-        return y.view(-1) if y.shape[1:] == (1,) else y
 
     def _expand(self, step: int) -> Expanded:
         seeds = self.seeds(step)
@@ -153,3 +153,23 @@ class BatchMaker:
         drawn = self.pairing.positive(seeds, step), self.pairing.negative(seeds, step)
         nodes, pairs = Pairs.among(seeds, *drawn)
         return replace(self.expander.expand(nodes, step), pairs=pairs)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A batch whose rows are under way."""
+
+    step: int
+    seeds: int
+    found: Expanded
+    x: Pulled
+    y: Pulled | Pairs
+    ledger: Ledger
+
+    def finish(self) -> Batch:
+        """Wait for its rows. Batches are finished in the order of steps, by whichever thread."""
+        found, x, y = self.found, self.x.wait(self.ledger), self.y
+        if isinstance(y, Pulled):
+            labels = y.wait(self.ledger)
+            y = labels.view(-1) if labels.shape[1:] == (1,) else labels
+        return Batch(self.step, self.seeds, found.nodes, found.layers, x, y, self.ledger, found.counts, found.missed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,8 +45,16 @@ class CacheConfig:
         return self.window if self.order == "list" and self.rows else 0
 
 
+class Change(NamedTuple):
+    """What is kept after a step: some of what was kept, and some of the rows that the step reads."""
+
+    old: Tensor  # bool [c], by place: whether it was kept before
+    kept: Tensor  # int64, the places that those had
+    new: Tensor  # int64, the places of the others among what the step reads
+
+
 class Cache:
-    """Kept rows, by book id."""
+    """Kept rows, by book id. `nodes` are those of the last step that was asked for, `rows` of the last that is here."""
 
     def __init__(self, nodes: Tensor, rows: Tensor):
         """``nodes``: int64 [c], ascending; ``rows`` [c, F]."""
@@ -58,11 +67,19 @@ class Cache:
         at = torch.searchsorted(self.nodes, nodes).clamp_max(len(self.nodes) - 1)
         return torch.where(self.nodes[at] == nodes, at, -1)
 
-    def learn(self, nodes: Tensor, rows: Tensor, coming: Sequence[Tensor]) -> None:
-        """Hear of the rows of other workers that a step has read, and of the nodes that the coming steps will read.
+    def learn(self, nodes: Tensor, coming: Sequence[Tensor]) -> Change | None:
+        """Hear which nodes of other workers a step reads, and which nodes the coming steps will read.
 
-        What is kept was chosen once.
+        Returns what changes when their rows are here; here nothing: what is kept was chosen once.
         """
+        return None
+
+    def apply(self, change: Change, rows: Tensor) -> None:
+        """Keep what was chosen; ``rows`` [m, F] are those of the nodes that `learn` has heard of. In order of steps."""
+        kept = torch.empty(len(change.old), rows.shape[1], dtype=rows.dtype)
+        kept[change.old] = self.rows[change.kept]
+        kept[~change.old] = rows[change.new]
+        self.rows = kept
 
 
 class ListCache(Cache):
@@ -78,8 +95,10 @@ class ListCache(Cache):
         self.room, self.worth = len(nodes), worth
         self._next_use = torch.full((len(worth),), _NEVER, dtype=torch.int32)
 
-    def learn(self, nodes: Tensor, rows: Tensor, coming: Sequence[Tensor]) -> None:
-        """Keep the best of what was kept and of what has just been read (``nodes`` int64 [m], ``rows`` [m, F])."""
+    def learn(self, nodes: Tensor, coming: Sequence[Tensor]) -> Change | None:
+        """Choose the best of what is kept and of the nodes that a step reads (int64 [m])."""
+        if not coming:
+            return None
         for step in reversed(range(len(coming))):
             self._next_use[coming[step]] = step
         new = self.find(nodes) < 0
@@ -87,13 +106,11 @@ class ListCache(Cache):
         by_worth = torch.argsort(self.worth[every], descending=True, stable=True)
         chosen = by_worth[torch.argsort(self._next_use[every[by_worth]], stable=True)][: self.room]
         chosen = chosen[torch.argsort(every[chosen])]
-        old = chosen < len(self.nodes)
-        kept = torch.empty(len(chosen), rows.shape[1], dtype=rows.dtype)
-        kept[old] = self.rows[chosen[old]]
-        kept[~old] = rows[new.nonzero().flatten()[chosen[~old] - len(self.nodes)]]
-        self.nodes, self.rows = every[chosen], kept
+        old, before = chosen < len(self.nodes), len(self.nodes)
+        self.nodes = every[chosen]
         for read in coming:
             self._next_use[read] = _NEVER
+        return Change(old, chosen[old], new.nonzero().flatten()[chosen[~old] - before])
 
 
 def most_worth(worth: Tensor, room: int) -> Tensor:

@@ -24,7 +24,7 @@ from isthmus.minibatch.apart import Here
 from isthmus.minibatch.batch import Batch, BatchMaker, Expanded
 from isthmus.minibatch.pairs import Pairs
 from isthmus.minibatch.policy import BatchPolicy
-from isthmus.minibatch.pool import Pool, Task
+from isthmus.minibatch.pool import Arrive, Pool, Task
 from isthmus.outside import imported
 from isthmus.sample import Block, Expansion, NeighbourSampler, Numbering, Structure
 
@@ -134,11 +134,12 @@ class _Instance:
         self.others: list[Tensor] = []  # places of other workers' rows that were not asked for yet
         self.arrived: list[tuple[Tensor, Tensor]] = []  # places, rows
         self.ledger, self.elsewhere = Ledger(), 0
+        self.waited = Ledger()  # of what arrives, which another thread counts
 
     def add(self, run: Callable[[], None], cost: float = 0.0, after: Iterable[Task] = ()) -> Task:
         return self.pool.add(Task(self.step, run, cost), after)
 
-    def ask(self, run: Callable[[], None], after: Iterable[Task] = ()) -> Task:
+    def ask(self, run: Callable[[], Arrive | None], after: Iterable[Task] = ()) -> Task:
         """Add a request, the next of this DAG. Every worker adds the same ones in the same order."""
         turn, self.asked = (self.step, self.asked), self.asked + 1
         return self.pool.add(Task(self.step, run, turn=turn), after)
@@ -258,12 +259,19 @@ class _Instance:
             self.before_end.append(self.ask(partial(self._fetch, nodes, self.others), tuple(self.before_end)))
             self.others = []
 
-    def _fetch(self, nodes: Tensor, others: list[Tensor]) -> None:
+    def _fetch(self, nodes: Tensor, others: list[Tensor]) -> Arrive:
         places = torch.cat([*others, torch.empty(0, dtype=torch.int64)]).sort().values
         rows, where = self.dag.maker.rows, Where("features", "pull", self.step, "features")
-        self.arrived += [(places[at], block) for at, block in rows.fetch(nodes[places].long(), where)]
+        fetched = rows.fetch(nodes[places].long(), where)
         self.ledger.add(self.dag.maker.transport.ledger.take())
         self.elsewhere += len(places)
+
+        def arrive() -> None:
+            spent = Ledger()
+            self.arrived += [(places[at], block) for at, block in fetched.wait(spent)]
+            self.waited.add(spent)
+
+        return arrive
 
     def _end(self) -> None:
         """Put the batch together."""
@@ -278,6 +286,7 @@ class _Instance:
             x[first : first + len(rows)] = rows
         for places, rows in self.arrived:
             x[places] = rows
+        self.ledger.add(self.waited)
         self.ledger.rows_local = self.dag.maker.rows.from_files(found.nodes, self.elsewhere)
         seeds = len(self.dag.maker.order.at(self.step))
         batch = Batch(self.step, seeds, found.nodes, found.layers, x, self.y, self.ledger)

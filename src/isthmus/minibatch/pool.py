@@ -6,9 +6,12 @@ import heapq
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+Arrive = Callable[[], None]
+"""What waits for the answer to a request, and ends it."""
 Turn = tuple[int, int]
 """The place of a request among all requests of a run: (step, place in its DAG)."""
 
@@ -18,7 +21,8 @@ class Task:
     """A piece of work of one DAG. It runs when all tasks that it comes after have ended."""
 
     dag: int
-    run: Callable[[], None]
+    run: Callable[[], Arrive | None]
+    """A request may return what waits for its answer: the next one is made meanwhile."""
     cost: float = 0.0
     """The data that it has to handle: neighbours to look at, or rows times their width."""
     turn: Turn | None = None
@@ -29,10 +33,10 @@ class Task:
 
 
 class Pool:
-    """Threads that run tasks, the least by ``key`` first; one more thread makes the requests, in the order of turns.
+    """Threads that run tasks, the least by ``key`` first; others make requests, in the order of turns, and wait.
 
     Requests are made in lock-step by all workers, and there are as many in every DAG. So their order is fixed, by DAG
-    and by place in it, and a thread of its own waits for the others: no thread of the pool ever does.
+    and by place in it. One thread makes them and another waits for the answers: no thread of the pool ever does.
     """
 
     def __init__(
@@ -48,7 +52,8 @@ class Pool:
         self._next: Turn = first, 0
         self._number = itertools.count()
         self._closed = False
-        work = [self._work] * threads + [self._answer] * bool(requests)
+        self._arriving: deque[Task] = deque()
+        work = [self._work] * threads + [self._ask, self._arrive] * bool(requests)
         self._threads = [threading.Thread(target=each, name="batches", daemon=True) for each in work]
         for thread in self._threads:
             thread.start()
@@ -84,8 +89,11 @@ class Pool:
     def _work(self) -> None:
         self._serve(lambda: heapq.heappop(self._ready)[-1] if self._ready else None)
 
-    def _answer(self) -> None:
+    def _ask(self) -> None:
         self._serve(self._request)
+
+    def _arrive(self) -> None:
+        self._serve(lambda: self._arriving.popleft() if self._arriving else None)
 
     def _request(self) -> Task | None:
         task = self._requests.pop(self._next, None)
@@ -110,13 +118,19 @@ class Pool:
                 task = found.pop()
             begun = time.perf_counter()
             try:
-                task.run()
+                arrive = task.run()
             except BaseException as error:  # handed to the loop, which raises it
                 with self.turn:
                     self.error, self._closed = self.error or error, True
                     self.turn.notify_all()
                 return
-            self._end(task, 0.0 if task.turn else time.perf_counter() - begun)
+            if arrive is None:
+                self._end(task, 0.0 if task.turn else time.perf_counter() - begun)
+            else:
+                with self.turn:
+                    task.run = arrive
+                    self._arriving.append(task)
+                    self.turn.notify_all()
 
     def _end(self, task: Task, seconds: float) -> None:
         with self.turn:

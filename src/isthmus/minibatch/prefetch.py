@@ -1,15 +1,19 @@
-"""Make batches ahead of the training loop, in a thread, as many as were permitted and in the order of steps."""
+"""Make batches ahead of the training loop, in threads, as many as were permitted and in the order of steps."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from isthmus.comm import Ledger, Transport
 from isthmus.errors import WorkerError
 from isthmus.minibatch.batch import Batch
+
+Finish = Callable[[], Batch]
 
 
 class Ahead:
@@ -62,54 +66,84 @@ class Ahead:
 
 
 class Prefetcher(Ahead):
-    """Lets a thread make one batch after another."""
+    """Lets a thread begin one batch after another, and another thread finish them.
 
-    def __init__(self, make: Callable[[int], Batch], ahead: int, last: int, transport: Transport):
+    So the rows of several batches are under way at the same time, and while they are the next one is drawn.
+    """
+
+    def __init__(self, begin: Callable[[int], Finish], ahead: int, last: int, transport: Transport):
+        """``begin``: of a step, asks for the rows of its batch; what it returns waits for them."""
         super().__init__(ahead, last, transport)
-        self.make = make
-        self._thread: threading.Thread | None = None
+        self.begin = begin
+        self._begun: deque[tuple[int, Finish]] = deque()
+        self._threads: list[threading.Thread] = []
         self._closed = False
 
     def take(self, step: int) -> Batch:
         """Return the batch of a step; steps are taken one after another."""
         if self.ahead == 0:
-            batch = self.make(step)
+            batch = self.begin(step)()
             self._count(batch.ledger, batch.ledger.wait_seconds, batch.ledger.sample_seconds)
             return batch
         begun = time.perf_counter()
         with self._turn:
-            if self._thread is None:
+            if not self._threads:
                 self._next = step
-                self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
-                self._thread.start()
+                work = (self._begin, self._finish)
+                self._threads = [threading.Thread(target=each, name="batches", daemon=True) for each in work]
+                for thread in self._threads:
+                    thread.start()
             batch = self._wait(step)
         self._count(batch.ledger, time.perf_counter() - begun)
         return batch
 
-    def _work(self) -> None:
-        try:
+    def _begin(self) -> None:
+        with self._reported():
             while True:
                 with self._turn:
                     self._turn.wait_for(lambda: self._next < self._permitted or self._closed)
-                    if self._next >= self._permitted:
+                    if self._next >= self._permitted or self._error is not None:
                         return
                     step = self._next
-                batch = self.make(step)
+                begun = self.begin(step)
                 with self._turn:
-                    self._made[step], self._next = batch, step + 1
+                    self._begun.append((step, begun))
+                    self._next = step + 1
                     self._turn.notify_all()
-        except BaseException as error:  # handed to the loop, which raises it
+
+    def _finish(self) -> None:
+        with self._reported():
+            while True:
+                with self._turn:
+                    self._turn.wait_for(lambda: bool(self._begun) or self._has_ended())
+                    if not self._begun:
+                        return
+                    step, finish = self._begun.popleft()
+                batch = finish()
+                with self._turn:
+                    self._made[step] = batch
+                    self._turn.notify_all()
+
+    def _has_ended(self) -> bool:
+        return self._error is not None or (self._closed and self._next >= self._permitted)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Hand an error to the loop, which raises it."""
+        try:
+            yield
+        except BaseException as error:
             with self._turn:
-                self._error = error
+                self._error = self._error or error
                 self._turn.notify_all()
 
     def close(self, wait: bool = True) -> None:
-        """End the thread; ``wait``: after the batches that all workers have permitted."""
+        """End the threads; ``wait``: after the batches that all workers have permitted."""
         with self._turn:
             self._closed = True
             if not wait:
                 self._permitted = self._next
             self._turn.notify_all()
-        if self._thread is not None:
-            self._thread.join(self._limit if wait else 0.0)
+        for thread in self._threads:
+            thread.join(self._limit if wait else 0.0)
         self._made.clear()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.comm import Transport, Where
+from isthmus.comm import Pending, Transport, Where
 from isthmus.comm.links import Ends
 from isthmus.minibatch.seeds import owner_of
 
@@ -66,24 +66,18 @@ class Requests:
     def ask(self, nodes: Tensor, where: Where) -> Asked:
         """Tell the owners of nodes (int64, book ids) that I ask for them; hear what each worker asks of me."""
         mine = self.group(nodes)
-        return Asked(mine, self.send(mine.rows, where))
-
-    def send(self, leaving: list[Tensor], where: Where) -> list[Tensor]:
-        """Send each worker, this one too, some numbers, as many as I like; return what each sends to me."""
-        where, everyone = where._replace(kind="ids"), range(self.transport.size)
-        counts = [torch.tensor([len(part)]) for part in leaving]
-        heard = [torch.zeros(1, dtype=torch.int64) for _ in everyone]
-        self.transport.exchange(counts, heard, where).wait()
-        arriving = [part.new_empty(int(n), *part.shape[1:]) for part, n in zip(leaving, heard, strict=True)]
-        arriving[self.transport.rank] = leaving[self.transport.rank]
-        self.transport.exchange(leaving, arriving, where).wait()
-        return arriving
+        return Asked(mine, self.transport.trade(mine.rows, where._replace(kind="ids")))
 
     def answer(self, answers: list[Tensor], counts: list[int], where: Where) -> Tensor:
         """Send each worker its answer, and return the answers to my questions, ``counts[q]`` rows from worker q."""
+        block, under_way = self.post(answers, counts, where)
+        under_way.wait()
+        return block
+
+    def post(self, answers: list[Tensor], counts: list[int], where: Where) -> tuple[Tensor, Pending]:
+        """Send each worker its answer; return the memory of the answers to my questions, which are under way."""
         like = answers[0]
         block = like.new_empty(sum(counts), *like.shape[1:])
         parts = Ends(counts).split(block)
         parts[self.transport.rank].copy_(answers[self.transport.rank])
-        self.transport.exchange(answers, parts, where).wait()
-        return block
+        return block, self.transport.exchange(answers, parts, where)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.comm import AsIs, Codec, Where, codec
+from isthmus.comm import AsIs, Codec, Ledger, Pending, Where, codec
 from isthmus.features.part_files import PartFiles
 from isthmus.kernels import SparseMatrix
 from isthmus.kernels.buffers import Buffers
-from isthmus.minibatch.cache import Cache
+from isthmus.minibatch.cache import Cache, Change
 from isthmus.minibatch.requests import Asked, Requests
 
 
@@ -42,22 +42,24 @@ class Rows:
     def width(self) -> int:
         return self.own.shape[1]
 
-    def pull(self, nodes: Tensor, step: int, name: str = "features", coming: Sequence[Tensor] = ()) -> Tensor:
-        """Return the rows of nodes (int64 [m], book ids), [m, F].
+    def pull(self, nodes: Tensor, step: int, name: str = "features") -> Tensor:
+        """Return the rows of nodes (int64 [m], book ids), [m, F]."""
+        return self.ask(nodes, step, name).wait(self.requests.transport.ledger)
+
+    def ask(self, nodes: Tensor, step: int, name: str = "features", coming: Sequence[Tensor] = ()) -> Pulled:
+        """Ask for the rows of nodes (int64 [m], book ids), which then are under way; read those that are here.
 
         ``coming``: the nodes that the next steps will read, for a cache that wants to know.
         """
-        if not self.width:  # of a graph without features there is nothing to ask for
-            return self.none(len(nodes))
         out = self.none(len(nodes))
+        if not self.width:  # of a graph without features there is nothing to ask for
+            return Pulled(out)
         others = self.read_here(nodes, out)
         self.requests.transport.ledger.rows_local += self.from_files(nodes, len(others))
         kind = "features" if self.own.dtype.is_floating_point else "ids"
-        for at, rows in self.fetch(nodes[others], Where(name, "pull", step, kind)):
-            out[others[at]] = rows
-        if self.cache is not None and coming:
-            self.cache.learn(nodes[others], out[others], coming)
-        return out
+        fetched = self.fetch(nodes[others], Where(name, "pull", step, kind))
+        change = self.cache.learn(nodes[others], coming) if self.cache is not None else None
+        return Pulled(out, others, fetched, change)
 
     def read_here(self, nodes: Tensor, out: Tensor) -> Tensor:
         """Write the rows that are mine, or in files here, to their places in ``out`` [m, F]; return other places."""
@@ -75,26 +77,24 @@ class Rows:
         own = self.requests.own
         return int(((nodes < own.start) | (nodes >= own.stop)).sum()) - elsewhere
 
-    def fetch(self, nodes: Tensor, where: Where) -> list[tuple[Tensor, Tensor]]:
-        """Return rows that are not here in blocks, each with the places of its rows among the nodes.
-
-        Those that are cached are here; the others are asked for, by all workers at the same time.
-        """
-        found, missing, transport = list[tuple[Tensor, Tensor]](), torch.arange(len(nodes)), self.requests.transport
+    def fetch(self, nodes: Tensor, where: Where) -> Fetched:
+        """Ask for rows that are not here, as all workers do at the same time; those that are cached need no asking."""
+        missing, transport = torch.arange(len(nodes)), self.requests.transport
+        fetched = Fetched(self)
         if self.cache is not None:
             place = self.cache.find(nodes)
             hit = place >= 0
-            found.append((missing[hit], self.cache.rows[place[hit]]))
+            fetched.cached = missing[hit], place[hit]
             missing = missing[~hit]
             transport.ledger.cache_hits += len(nodes) - len(missing)
             transport.ledger.cache_misses += len(missing)
         if transport.size > 1 and self.asks:
             asked = self.requests.ask(nodes[missing], where)
-            found.append((missing[asked.mine.order], self._exchange(asked, where)))
-        return found
+            fetched.asked = missing[asked.mine.order], *self._answer(asked, where)
+        return fetched
 
-    def _exchange(self, asked: Asked, where: Where) -> Tensor:
-        """Answer what was asked of me; return the rows that I asked for, grouped by owner."""
+    def _answer(self, asked: Asked, where: Where) -> tuple[Tensor, Pending]:
+        """Answer what was asked of me; return the memory of the rows that I asked for, grouped by owner."""
         width, dtype = self.codec.form(self.width, self.own.dtype)
         answers = []
         for q, rows in enumerate(asked.theirs):
@@ -103,7 +103,10 @@ class Rows:
             if len(rows):
                 self._encode(rows, message, key)
             answers.append(message)
-        block = self.requests.answer(answers, asked.mine.counts, where)
+        return self.requests.post(answers, asked.mine.counts, where)
+
+    def decoded(self, block: Tensor) -> Tensor:
+        """Return rows as batches have them, from a block of messages."""
         arrived = self.none(len(block))
         if not len(block) or block.dtype == arrived.dtype:
             return block if len(block) else arrived
@@ -125,3 +128,50 @@ class Rows:
     def none(self, count: int) -> Tensor:
         """Return memory for some rows as batches have them."""
         return self.memory.lend((count, self.width), self.dtype or self.own.dtype)
+
+
+@dataclass
+class Fetched:
+    """Rows of other workers: some are kept here, the others under way."""
+
+    rows: Rows
+    cached: tuple[Tensor, Tensor] | None = None  # int64: places among the nodes, places in the cache
+    asked: tuple[Tensor, Tensor, Pending] | None = None  # places among the nodes (int64), the messages, under way
+
+    def wait(self, ledger: Ledger) -> list[tuple[Tensor, Tensor]]:
+        """Return the rows in blocks, each with the places of its rows among the nodes; in order of steps.
+
+        ``ledger`` counts the time. It need not be the thread that asked which waits.
+        """
+        found = []
+        if self.cached is not None:
+            at, place = self.cached
+            assert self.rows.cache is not None
+            found.append((at, self.rows.cache.rows[place]))
+        if self.asked is not None:
+            at, block, under_way = self.asked
+            under_way.ledger = ledger
+            under_way.wait()
+            found.append((at, self.rows.decoded(block)))
+        return found
+
+
+@dataclass
+class Pulled:
+    """The rows of a batch: those that are here, and those that were fetched."""
+
+    out: Tensor
+    others: Tensor | None = None  # int64, places of what was fetched
+    fetched: Fetched | None = None
+    change: Change | None = None
+
+    def wait(self, ledger: Ledger) -> Tensor:
+        """Return all rows, [m, F]; ``ledger`` counts the time."""
+        if self.fetched is None or self.others is None:
+            return self.out
+        for at, rows in self.fetched.wait(ledger):
+            self.out[self.others[at]] = rows
+        cache = self.fetched.rows.cache
+        if self.change is not None and cache is not None:
+            cache.apply(self.change, self.out[self.others])
+        return self.out
