@@ -70,6 +70,20 @@ def test_messages_arrive_whole_and_in_order():
     assert together(3, work) == ["well"] * 3
 
 
+def test_messages_of_unknown_length_arrive_in_one_hop():
+    def work(rank, sockets):
+        found = []
+        for turn in range(3):  # also none at all, and more than a socket takes at once
+            mine = [torch.arange((rank + 2 * q) * turn * 40_000, dtype=torch.int32) + rank for q in range(3)]
+            found.append({q: (len(one), one.sum().item()) for q, one in sockets.trade(turn, mine, 20.0).items()})
+        return found
+
+    for rank, turns in enumerate(together(3, work)):
+        for turn, found in enumerate(turns):
+            sizes = {q: (q + 2 * rank) * turn * 40_000 for q in range(3) if q != rank}
+            assert found == {q: (n, n * (n - 1) // 2 + q * n) for q, n in sizes.items()}
+
+
 def test_strangers_are_dropped():
     """More of them than may wait: with no token, half of one, a wrong one, or with not a word."""
 

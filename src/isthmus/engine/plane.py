@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from isthmus.device import HOST, on_host, to_device
+from isthmus.device import HOST, is_host, on_host, to_device
 from isthmus.engine.checkpoints import Shards
 from isthmus.engine.config import TrainConfig
+from isthmus.engine.gradient_sums import GradientSums
 from isthmus.engine.history import Histories
 from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
@@ -206,6 +207,7 @@ class MiniBatches:
 
         self.view = view
         self.history = Histories(model, view, maker.rows.requests.ranges) if policy.history else None
+        self.sums: GradientSums | None = None
         self.drawn: Neighbourhoods | None = None
         if config.eval_fanout is not None:
             self.drawn = other_fanouts(maker, read_fanouts(config.eval_fanout), config.seed, view.x.to(HOST))
@@ -234,8 +236,11 @@ class MiniBatches:
         # Rows that count by their chances add up to an estimate of the loss of all training rows.
         rows = max(batch.seeds, 1) if batch.counts is None else None
         loss = self.view.loss.share(logits, batch.y, run.transport, step, rows, batch.counts)
+        sums = self._sums_of(model)
+        if sums is not None:
+            sums.begin(step)
         run.backward(loss)
-        total = sum_gradients(model, loss.detach(), step, run, stop)
+        total = sum_gradients(model, loss.detach(), step, run, stop, sums=sums)
         optimizer.step()
         if self.learnt is not None:
             self.learnt.push(on_host(torch.zeros_like(x) if x.grad is None else x.grad), step)
@@ -249,6 +254,14 @@ class MiniBatches:
             return evaluate(model, views, judge, step, self.view.graph.runtime.transport)
         self.drawn.rows.own = self.view.x.to(HOST)  # learnt rows are other ones now
         return sampled_scores(model, self.view, self.drawn, judge, step)
+
+    def _sums_of(self, model: nn.Module) -> GradientSums | None:
+        """Return what sums gradients of the host during the backward pass; None if they are coded, or the only ones."""
+        run = self.view.graph.runtime
+        here = run.transport.size > 1 and is_host(run.transport.device)
+        if self.sums is None and here and run.policy.weights.as_is:
+            self.sums = GradientSums([p for p in model.parameters() if p.requires_grad], run.transport)
+        return self.sums
 
     def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
         wanted = [batch.layers[-1].num_inner, self.view.classes]
@@ -270,5 +283,7 @@ class MiniBatches:
 
     def close(self, wait: bool) -> None:
         self.prefetcher.close(wait)
+        if self.sums is not None:
+            self.sums.close()
         if self.learnt is not None and not wait:
             self.learnt.close()

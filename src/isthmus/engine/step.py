@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
 from isthmus.engine.gradient_error import can_measure, distance, exact_gradients
+from isthmus.engine.gradient_sums import GradientSums
 from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.prepare import View, Views
@@ -85,52 +86,59 @@ def _of_training_nodes(logits: Tensor, mask: Tensor, view: View) -> Tensor:
 
 
 def sum_gradients(
-    model: nn.Module, loss: Tensor, step: int, run: Runtime, stop: Stop, told: Mapping[str, float] | None = None
+    model: nn.Module,
+    loss: Tensor,
+    step: int,
+    run: Runtime,
+    stop: Stop,
+    told: Mapping[str, float] | None = None,
+    sums: GradientSums | None = None,
 ) -> float:
     """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
 
-    ``told``: figures to sum with them, besides those of `Runtime.figures`, for selectors and the guard. Gradients that
-    overflow fp16 are taken away, on all workers alike: the optimizer then leaves the weights as they are.
+    ``told``: figures to sum with them, besides those of `Runtime.figures`, for selectors and the guard. ``sums``: has
+    summed gradients since the backward pass began. Gradients that overflow fp16 are taken away, on all workers alike:
+    the optimizer then leaves the weights as they are.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if run.transport.size == 1:
         total, stop.agreed = float(loss), stop.asked
     else:
-        total = _sum_over_workers(parameters, loss, step, run, stop, {**(told or {}), **run.figures()})
+        figures = {**(told or {}), **run.figures()}
+        # A parameter that no worker's loss uses must keep its gradient None, which some optimizers treat unlike zero.
+        about = [float(stop.asked), *figures.values(), *(float(p.grad is not None) for p in parameters)]
+        head = torch.cat([loss.view(1), torch.tensor(about, dtype=loss.dtype, device=loss.device)])
+        run.schedule.ask(step)
+        head = _sum_over_workers(parameters, head, step, run) if sums is None else sums.finish(head)
+        run.transport.release()
+        total, asked, *summed = head.tolist()
+        stop.agreed = bool(asked)
+        if figures:
+            run.observe(dict(zip(figures, summed, strict=False)))
+        for parameter, somewhere in zip(parameters, summed[len(figures) :], strict=True):
+            parameter.grad = parameter.grad if somewhere else None
     if run.loss_scale is not None:
         run.loss_scale.unscale(parameters, step)
     return total
 
 
-def _sum_over_workers(
-    parameters: Sequence[nn.Parameter], loss: Tensor, step: int, run: Runtime, stop: Stop, told: Mapping[str, float]
-) -> float:
+def _sum_over_workers(parameters: Sequence[nn.Parameter], head: Tensor, step: int, run: Runtime) -> Tensor:
+    """Sum gradients, also those that are None here, and some figures [k]; return these."""
     transport, encode = run.transport, run.policy.weights
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    # A parameter that no worker's loss uses must keep its gradient None, which some optimizers treat unlike zero.
-    about = [float(stop.asked), *told.values(), *(float(p.grad is not None) for p in parameters)]
-    place, where = 1 + len(about), Where("weights", "reduce", step, "weights")
-    run.schedule.ask(step)
-    flat = torch.cat(
-        [
-            loss.view(1),
-            torch.tensor(about, dtype=loss.dtype, device=loss.device),
-            *(gradient.flatten() for gradient in gradients),
-        ]
+    flat, where = (
+        torch.cat([head, *(each.flatten() for each in gradients)]),
+        Where("weights", "reduce", step, "weights"),
     )
+    summed, rest = flat[: len(head)], flat[len(head) :]
     if encode.as_is:
         transport.all_reduce(flat, where)
     else:
-        sum_coded(flat[place:], flat[:place], encode, transport, where, run.channels.seed)
-    transport.release()
-    total, asked, *figures = flat[:place].tolist()
-    stop.agreed, read = bool(asked), figures[len(told) :]
-    if told:
-        run.observe(dict(zip(told, figures, strict=False)))
-    for parameter, gradient, somewhere in zip(parameters, gradients, read, strict=True):
-        parameter.grad = flat[place : place + gradient.numel()].view_as(gradient) if somewhere else None
-        place += gradient.numel()
-    return total
+        sum_coded(rest, summed, encode, transport, where, run.channels.seed)
+    sizes = [gradient.numel() for gradient in gradients]
+    for parameter, total in zip(parameters, rest.split(sizes), strict=True):
+        parameter.grad = total.view_as(parameter)
+    return summed
 
 
 @torch.no_grad()

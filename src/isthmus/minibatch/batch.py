@@ -168,8 +168,11 @@ class Begun:
 
     def finish(self) -> Batch:
         """Wait for its rows. Batches are finished in the order of steps, by whichever thread."""
-        found, x, y = self.found, self.x.wait(self.ledger), self.y
-        if isinstance(y, Pulled):
-            labels = y.wait(self.ledger)
-            y = labels.view(-1) if labels.shape[1:] == (1,) else labels
+        found, x = self.found, self.x.wait(self.ledger)
+        y = _labels(self.y.wait(self.ledger)) if isinstance(self.y, Pulled) else self.y
         return Batch(self.step, self.seeds, found.nodes, found.layers, x, y, self.ledger, found.counts, found.missed)
+
+
+def _labels(rows: Tensor) -> Tensor:
+    """Return labels [s] or [s, C] from rows of them."""
+    return rows.view(-1) if rows.shape[1:] == (1,) else rows
