@@ -161,8 +161,16 @@ def times(run: Path) -> dict[str, float]:
         **{name: fmean(median(each[name] for each in lines) for lines in seconds) for name in purposes},
         **{f"mean_{name}": figure for name, figure in mean.items()},
         "wait_share": 100 * (mean["wait"] + mean["reduce"]) / mean["step"],
+        "sample_share": 100 * fmean(each["sample"] for lines in seconds for each in lines) / mean["step"],
         "busiest": busiest([[line["links"] for line in lines] for lines in workers]),
     }
+
+
+def steps_per_epoch(book: Book, label: str) -> int:
+    """The steps in which an entry passes over all training nodes; one on the full graph."""
+    (entry,) = read_entries(label)
+    batches = recipes.find(entry.recipe).policy(entry.options).batches
+    return 1 if batches is None else batches.steps_per_epoch(book.nodes, book.train[0], None)
 
 
 def busiest(links: Sequence[Sequence[Sequence[Any]]]) -> float:

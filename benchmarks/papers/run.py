@@ -90,6 +90,8 @@ class Bench:
         found = measure.fastest(book, read_entries("; ".join(asked)), config, rate, runs, self.tell)
         for entry in asked:
             figures[entry] |= found.get(entry, {})
+            if entry in found:
+                figures[entry]["epoch"] = found[entry]["step"] * measure.steps_per_epoch(book, entry)
         results.failed += [f"{book.name}, over links: {entry}" for entry in asked if entry not in found]
 
     def learn(

@@ -27,6 +27,8 @@ QUANTITIES = {
     "mean_compute": Quantity("seconds", (LINKED,)),
     "mean_wait": Quantity("seconds", (LINKED,)),
     "wait_share": Quantity("percent", (LINKED,)),
+    "epoch": Quantity("seconds", (LINKED,)),  # median step, times the steps of a pass over the training nodes
+    "sample_share": Quantity("percent", (LINKED,)),  # of a step spent drawing
     "memory": Quantity("bytes", (LINKED,)),  # of all workers, above what an idle one holds
     "hit_rate": Quantity("percent", (LINKED,)),
     "score": Quantity("percent", (LEARNT,)),
