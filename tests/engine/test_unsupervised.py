@@ -15,7 +15,7 @@ from runs import in_folder
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig
-from isthmus.engine.judge import Links
+from isthmus.engine.judge import HeldOutLinks
 from isthmus.engine.predict import PredictConfig, predict
 from isthmus.errors import InputError
 from isthmus.graph.held_out import hold_out
@@ -138,7 +138,7 @@ def test_links_are_scored_alike_by_any_number_of_workers(tmp_path):
     for workers in (1, 3):
         book = cut(graph, workers, "blocks", tmp_path)
         own = [torch.from_numpy(book.part(k).nodes.copy()) for k in range(workers)]
-        work = lambda t: Links.of(book, t).scores(z[own[t.rank]], ("train", "test"), 0)  # noqa: B023, E731
+        work = lambda t: HeldOutLinks.of(book, t).scores(z[own[t.rank]], ("train", "test"), 0)  # noqa: B023, E731
         found = Hub(workers).run(work)[0]
         assert found["test"] == pytest.approx(want, abs=1e-12)
         assert np.isnan(found["train"])

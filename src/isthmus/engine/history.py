@@ -35,6 +35,8 @@ class Histories:
         self.view, self.requests = view, Requests(view.graph.runtime.transport, ranges)
         x = view.x
         view.graph.runtime.begin(0, training=False)
+        if not isinstance(x, Tensor | SparseMatrix):
+            raise InputError("control variates need the features on the device: leave --features-on host out")
         rows = x.dense() if isinstance(x, SparseMatrix) else x
         self.aggregated = on_host(view.graph.aggregate(rows, _NORMS[name]))
         assert isinstance(model, Model)

@@ -23,14 +23,14 @@ HELD_OUT = {"val": 1, "test": 2}
 
 
 @dataclass(frozen=True)
-class Links:
+class HeldOutLinks:
     """Pairs of nodes by which embeddings are judged: held-out edges, and as many pairs that are none."""
 
     requests: Requests
     pairs: Tensor  # int64 [m, 4]: the two ends (book ids, the first of them mine), 1 for an edge, and its split
 
     @staticmethod
-    def of(book: Book, transport: Transport) -> Links:
+    def of(book: Book, transport: Transport) -> HeldOutLinks:
         """Return this worker's share of the pairs that its parts hold out; all workers call it at the same time."""
         part = own_part(book, transport.rank, transport.size)
         if part.held_out is None:
@@ -38,7 +38,7 @@ class Links:
                 f"{book.name} holds no edges out, and link-auc is scored on those: cut the graph with --hold-out 0.1"
             )
         ranges = [*(book.ranges[block.start] for block in shares(book, transport.size)), book.nodes]
-        return Links(Requests(transport, torch.tensor(ranges)), as_tensor(part.held_out))
+        return HeldOutLinks(Requests(transport, torch.tensor(ranges)), as_tensor(part.held_out))
 
     def scores(self, z: Tensor, splits: tuple[str, ...], step: int) -> dict[str, float]:
         """Return the ROC AUC of z_u · z_v for the pairs of every split; z [n, H] are the rows of my nodes."""
@@ -59,7 +59,7 @@ class Judge:
 
     metric: str | Own
     task: Task
-    links: Links | None = None
+    links: HeldOutLinks | None = None
 
     def scores(
         self, rows: Tensor, y: Tensor, masks: Mapping[str, Tensor], splits: tuple[str, ...], at: tuple[int, Transport]

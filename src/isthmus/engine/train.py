@@ -17,7 +17,7 @@ from isthmus.engine.agreement import check_weights
 from isthmus.engine.checkpoints import Checkpoints, meet
 from isthmus.engine.config import TrainConfig
 from isthmus.engine.hooks import Hooks
-from isthmus.engine.judge import Judge, Links
+from isthmus.engine.judge import HeldOutLinks, Judge
 from isthmus.engine.learning import Learner
 from isthmus.engine.learnt import RunRows, own_range
 from isthmus.engine.notes import of_first_step, shared_norms
@@ -118,7 +118,7 @@ class _TrainingRun:
         self.worker_record = WorkerRecord(self.out, self.transport.rank)
         self.progress = Progress()
         self.best: dict[str, Tensor] = _copy(self.model)
-        links = Links.of(self.book, self.transport) if self.metric == LINKS else None
+        links = HeldOutLinks.of(self.book, self.transport) if self.metric == LINKS else None
         self.judge = Judge(self.metric, Task.of(self.book), links)
         self.rows = RunRows.of(self.views.train.learnt, own_range(self.book, self.transport))
         self.clock, self.done, self.total = Stopwatch(), 0, Ledger()
