@@ -67,14 +67,14 @@ def book(tmp_path_factory):
 
 @pytest.mark.parametrize(("recipe", "options"), CASES)
 def test_a_resumed_run_has_the_same_bits(book, tmp_path, recipe, options):
-    whole, _ = run(book, recipe, options, 13, tmp_path / "whole")
+    whole, _ = run(book, recipe, options, 10, tmp_path / "whole")
     run(book, recipe, options, 6, tmp_path / "broken")  # ends at step 6, in the middle of any pipeline
-    went_on, summary = run(book, recipe, options, 13, tmp_path / "broken", resume=True)
+    went_on, summary = run(book, recipe, options, 10, tmp_path / "broken", resume=True)
     assert torch.equal(whole, went_on)
-    assert summary["steps"] == 13
+    assert summary["steps"] == 10
     for file in ("metrics.jsonl", "worker-1.jsonl"):
         steps = [json.loads(line)["step"] for line in (tmp_path / "broken" / file).read_text().splitlines()]
-        assert steps == list(range(1, 14))
+        assert steps == list(range(1, 11))
 
 
 @pytest.mark.parametrize("recipe", ["psc-gcn", "isthmus", "pipegcn"])
