@@ -8,7 +8,7 @@ steps of probing alone (``--probe-every``) know it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -24,32 +24,30 @@ def can_measure(run: Runtime) -> bool:
     return not alone and not run.asked.lossless
 
 
-def exact_gradients(model: nn.Module, run: Runtime, step: int, walk: Callable[[], object]) -> list[Tensor]:
-    """Return the exact gradients of all weights, summed over the workers; ``walk`` runs forward and backward.
+def gradient_error(model: nn.Module, run: Runtime, step: int, passes: Iterable[Callable]) -> float:
+    """Return the relative distance of the model's gradients from the exact ones, which ``passes`` make.
 
-    The model is left as it was: its buffers, its gradients (none), and the state of torch's random numbers.
+    The model is left as it was: its buffers, its gradients, and the state of torch's random numbers.
     """
-    buffers = [buffer.clone() for buffer in model.buffers()]
+    found, buffers = [p.grad for p in model.parameters()], [buffer.clone() for buffer in model.buffers()]
+    mine = _flat_gradient(model)
+    model.zero_grad(set_to_none=True)
     with torch.random.fork_rng(devices=[]), exact_pass(run):
-        walk()
+        for walk in passes:
+            walk()
+    exact = _flat_gradient(model)
+    run.transport.all_reduce(exact, Where("weights", "reduce", step, PROBE))
+    run.transport.release()
     with torch.no_grad():
         for buffer, old in zip(model.buffers(), buffers, strict=True):
             buffer.copy_(old)
-    found = gradients_of(model)
-    flat = torch.cat([gradient.flatten() for gradient in found])
-    run.transport.all_reduce(flat, Where("weights", "reduce", step, PROBE))
-    model.zero_grad(set_to_none=True)
-    run.transport.release()
-    return [part.view_as(like) for part, like in zip(flat.split([g.numel() for g in found]), found, strict=True)]
+    for parameter, gradient in zip(model.parameters(), found, strict=True):
+        parameter.grad = gradient
+    size = float(exact.norm())
+    return float((mine - exact).norm()) / size if size else 0.0
 
 
-def gradients_of(model: nn.Module) -> list[Tensor]:
-    """Return the gradients of all weights that learn, zeros where there is none."""
-    return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters() if p.requires_grad]
-
-
-def distance(model: nn.Module, exact: list[Tensor]) -> float:
-    """Return the relative distance of the model's gradients from the exact ones."""
-    mine, right = (torch.cat([one.flatten() for one in each]).double() for each in (gradients_of(model), exact))
-    size = float(right.norm())
-    return float((mine - right).norm()) / size if size else 0.0
+def _flat_gradient(model: nn.Module) -> Tensor:
+    """Return the gradients of all weights that learn in one row, zeros where there is none."""
+    learning = [p for p in model.parameters() if p.requires_grad]
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in learning])

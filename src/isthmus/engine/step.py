@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where, sum_coded
-from isthmus.engine.gradient_error import can_measure, distance, exact_gradients
+from isthmus.engine.gradient_error import can_measure, gradient_error
 from isthmus.engine.gradient_sums import GradientSums
 from isthmus.engine.judge import Judge
 from isthmus.engine.learning import Learner
@@ -39,10 +40,8 @@ def train_step(
     """
     model.train()
     optimizer.zero_grad(set_to_none=True)
-    run, losses, told, exact = view.graph.runtime, list[Tensor](), dict[str, float](), None
+    run, losses, told = view.graph.runtime, list[Tensor](), dict[str, float]()
     passes = range(step * view.passes, (step + 1) * view.passes)
-    if probe and view.learnt is None and can_measure(run):
-        exact = exact_gradients(model, run, step, lambda: [_pass(model, view, k, beside=True) for k in passes])
     for pass_ in passes:
         loss, rows, y = _pass(model, view, pass_, probe=probe and not losses)
         losses.append(loss)
@@ -54,7 +53,10 @@ def train_step(
     if run.policy.caches:
         told |= run.channels.shares()
     total = sum_gradients(model, torch.stack(losses).detach().sum(), pass_, run, stop or Stop(), told)
-    run.gradient_error = None if exact is None else distance(model, exact)
+    run.gradient_error = None
+    if probe and view.learnt is None and can_measure(run):
+        exactly = (partial(_pass, model, view, pass_, beside=True) for pass_ in passes)
+        run.gradient_error = gradient_error(model, run, step, exactly)
     optimizer.step()
     return total
 

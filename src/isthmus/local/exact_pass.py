@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from isthmus.comm import Ledger
 from isthmus.local.level import Level
 from isthmus.local.runtime import Runtime
 
@@ -13,15 +14,16 @@ from isthmus.local.runtime import Runtime
 def exact_pass(run: Runtime) -> Iterator[None]:
     """Let rows be exact in passes that begin with ``beside=True``; then the run goes on as if nothing had been.
 
-    Every worker enters at the same time.
+    Every worker enters at the same time. What is sent meanwhile is not the recipe's, and is not counted.
     """
-    before = run.level
+    before, counted = run.level, run.transport.ledger
+    run.transport.ledger = Ledger()
     run.level = run.levels[-1] if run.guard is not None else _beside(run)
     try:
         yield
         run.level.drain()
     finally:
-        run.level = before
+        run.level, run.transport.ledger = before, counted
 
 
 def _beside(run: Runtime) -> Level:
