@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 
 from isthmus.comm import Hub
 from isthmus.engine import TrainConfig, train
+from isthmus.engine.prepare import prepare
+from isthmus.engine.step import train_step
 from isthmus.errors import InputError
 from isthmus.local import Guard
 from isthmus.local.guard import EXACT, Controller
@@ -100,6 +102,25 @@ def test_all_workers_decide_alike(crowd):
     each = [[(line["row_error"], line["guard"]) for line in lines] for lines in lines_of(crowd, "isthmus", options)]
     assert each[0] == each[1] == each[2]
     assert {guard["level"] for _, guard in each[0]} == {"exact", "lossy"}
+
+
+@pytest.mark.parametrize(("dropout", "input_dropout", "judged"), [(0.5, 0, {1}), (0, 0, {1, 2}), (0.5, 0.2, {0, 1, 2})])
+def test_masks_alone_do_not_frighten_it(crowd, dropout, input_dropout, judged):
+    """Rows made of dropped-out ones differ by their masks at each step; the guard goes by others, if there are any."""
+    shape = ModelConfig(layers=3, hidden=8, dropout=dropout, input_dropout=input_dropout)
+    policy = find("pipegcn").policy(GUARDED)
+
+    def work(transport):
+        views, model, optimizer = prepare(crowd, TrainConfig(shape), policy, transport)
+        for step in range(3):
+            train_step(model, optimizer, views.train, crowd.train[0], step)
+        views.train.graph.runtime.drain()
+        return views.train.graph.runtime.watch
+
+    for watch in Hub(3).run(work):
+        assert {int(name.split()[0]) for name in watch.telling if name.endswith("forward")} == judged & {
+            int(name.split()[0]) for name in watch.errors
+        }
 
 
 def test_nothing_more_is_sent(crowd, monkeypatch):

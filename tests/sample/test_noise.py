@@ -25,6 +25,8 @@ def boundary(context):
         "many": replace(sampler, refresh=21).inclusion(replace(context, share_read=MANY), z.row_norms),
         "bare": OptimalBoundary(0.1).inclusion(few, z.row_norms),
         "blind": sampler.inclusion(few, None),
+        "least": OptimalBoundary(0.1, least=3).inclusion(few, z.row_norms),
+        "all": OptimalBoundary(0.1, least=99).inclusion(few, z.row_norms),
     }
     return found, p, whole.halo_nodes, few.rows_read
 
@@ -48,6 +50,8 @@ def test_halo_rows_are_drawn_until_the_mean_that_the_loss_reads_is_quiet():
         raised += rate > 0.11
         torch.testing.assert_close(found["many"], bare)
         assert (found["blind"] == 1).all()
+        assert float(found["least"].sum()) == pytest.approx(max(3 * 2, 0.1 * len(halo)), rel=1e-6)
+        assert (found["all"] == 1).all()
     assert raised
 
 

@@ -132,7 +132,7 @@ class Runtime:
         a mini-batch, whose k-th one site k reads. ``beside``: an exact pass before that of the recipe (`exact_pass`).
         """
         self.step, self.training, self._sites, self._dropouts = step, training, 0, 0
-        self._sums = 0
+        self._sums, self.masks = 0, 0  # masks: dropouts of this pass that drop something
         self.dropped = WeakTensorKeyDictionary()  # how rows of this pass were dropped out (`Dropped`), where it matters
         self.dropped_sparse: tuple[SparseMatrix, int, float] | None = None  # sparse rows, with stream and p
         self.sampled = WeakTensorKeyDictionary()  # the same of watched rows, where only these have to be known
@@ -168,7 +168,7 @@ class Runtime:
         self.channels.observe(told)
         self.watch.observe(told)
         if self.guard is not None:
-            self.guard.observe(self.watch.errors)
+            self.guard.observe(self.watch.telling)
 
     def line(self) -> dict[str, Any]:
         """Return what the record of a step says of errors and of the guard."""
@@ -226,7 +226,7 @@ class Runtime:
     def next_mask(self, p: float) -> Mask:
         """Return the masks of the next dropout: the k-th one of a forward pass has masks of its own."""
         check_forward()
-        self._dropouts += 1
+        self._dropouts, self.masks = self._dropouts + 1, self.masks + (p > 0)
         return Mask(self.seed, self._dropouts, p)
 
     def backward(self, loss: Tensor, gradient: Tensor | None = None) -> None:

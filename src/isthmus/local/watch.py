@@ -43,6 +43,7 @@ class Watch:
         self.whole, self.policy, self.rank, self.seed = whole, policy, rank, seed
         self.watched: dict[Place, _Watched] = {}
         self.errors: dict[str, float] = {}  # of the last step, over all workers: ‖held − fresh‖ / ‖fresh‖
+        self.masked: set[int] = set()  # sites whose rows differ from step to step by dropout alone
         self.begin(0, False)
 
     def begin(self, step: int, watching: bool) -> None:
@@ -96,6 +97,16 @@ class Watch:
         self.errors = {
             name: math.sqrt(value / told[size + name]) if told[size + name] else 0.0 for name, value in sums.items()
         }
+
+    @property
+    def telling(self) -> dict[str, float]:
+        """The errors of the sites whose rows move with the weights alone; of all sites where there is no such one.
+
+        Rows that were made of dropped-out ones have other masks at another step. Like that of a draw, this error is
+        every row's own: it averages out over neighbours, and hides how fast the weights move.
+        """
+        found = {name: error for name, error in self.errors.items() if int(name.split()[0]) not in self.masked}
+        return found if any(name.endswith(FORWARD) for name in found) else self.errors
 
     # Between steps
 

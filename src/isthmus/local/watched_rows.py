@@ -36,6 +36,8 @@ def watch_rows(
     drawn = None if run.policy.sampler is None else run.needed.links_at(run.step, needed)
     at, (y, weight) = watch.sample(site, FORWARD, among), made_of or (x, None)
     late, early = run.dropped.get(y), run.sampled.pop(y, None)
+    if run.masks > (late is not None or early is not None):  # besides the mask that readers apply themselves
+        watch.masked.add(site)
     if late is None and early is None:
         rows = run.as_sent(x.detach()[at])
         watch.compare(site, FORWARD, lambda due: rows, among, drawn)

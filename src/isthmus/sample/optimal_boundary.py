@@ -38,12 +38,14 @@ class OptimalBoundary:
     of rows are refreshed; after that both ends draw the same rows, so no ids travel. Until norms are known, q = rate.
 
     ``noise``: rate is raised until a draw leaves no more of it in the mean of the rows that the loss reads
-    (`sample.noise`), and is 1 until norms are known; 0: rate as it is.
+    (`sample.noise`), and is 1 until norms are known; 0: rate as it is. ``least``: rows that are drawn at least,
+    times the number of other workers.
     """
 
     rate: float = 0.1
     refresh: int = 20
     noise: float = 0.0
+    least: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
@@ -94,7 +96,8 @@ class OptimalBoundary:
         (value,) = kernels.floored(square.sqrt(), floor=SMALLEST)
         sums = size_of_sums(context, row_norms) if self.noise else 0.0
         variance = lambda rate: float((square / _filled(value, rate) - square).sum()) / max(sums, _TINY)  # noqa: E731
-        return _filled(value, quiet_rate(self.rate, self.noise, context, variance))
+        least = self.least * (context.transport.size - 1) / max(len(value), 1)
+        return _filled(value, quiet_rate(max(self.rate, min(1.0, least)), self.noise, context, variance))
 
     def _rows(self, seed: int, step: int, reader: int, ids: Tensor, q: Tensor) -> Tensor:
         """Return which of these nodes the reader draws, int32."""
