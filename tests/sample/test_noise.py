@@ -78,7 +78,7 @@ def test_nodes_read_more_neighbours_until_it_is_quiet(coupled):
         assert (level > bare).any()
 
 
-def test_the_last_layer_reads_more_neighbours_until_it_is_quiet():
+def test_the_last_layer_reads_more_neighbours_until_it_is_quiet(monkeypatch):
     def work(context):
         z, rows = aggregation(context), torch.arange(context.whole.num_inner)
         inner = context.whole.inner
@@ -88,5 +88,8 @@ def test_the_last_layer_reads_more_neighbours_until_it_is_quiet():
             kept[noise] = sum(rule.draw(few, inner, rows, step, z.row_norms).csr.num_edges for step in range(40)) / 40
         return kept, inner.num_edges
 
+    for kept, edges in on_workers(small_graph(), 2, work):  # they are few
+        assert kept[0.0] < kept[0.05] == kept[1e-6] == edges
+    monkeypatch.setattr("isthmus.sample.last_layer.FEW_EDGES", 0)
     for kept, edges in on_workers(small_graph(), 2, work):
-        assert kept[0.0] < kept[0.05] <= kept[1e-6] == edges
+        assert kept[0.0] < kept[0.05] < kept[1e-6] == edges

@@ -16,6 +16,7 @@ from isthmus.shard.draw_context import DrawContext
 from isthmus.shard.drawn import Pattern
 
 _SALT = 0x7A1
+FEW_EDGES = 4096  # of a worker: summing all of them takes no longer than drawing some
 FEW_NEEDED = 0.25  # share of all rows; more rows than that have nearly all rows as neighbours, even after sampling
 
 
@@ -28,7 +29,7 @@ class LastLayer:
     with N_i the inner neighbours of i. Until norms of rows are known, p is the same for all of them. All edges of a
     source node share one random number: the variance of Z_i stays the same (the neighbours of i are still independent),
     but row j is needed with probability max_i p_ij instead of 1 − Π_i (1 − p_ij). ``noise``: rate is raised until a
-    draw leaves no more of it in the mean of the rows that the loss reads (`sample.noise`).
+    draw leaves no more of it in the mean of the rows that the loss reads (`sample.noise`), and is 1 for few edges.
     """
 
     rate: float = 0.1
@@ -56,7 +57,8 @@ class LastLayer:
         if row_norms is not None and row_norms.inner:
             value = torch.stack(list(row_norms.inner.values())).sum(0).sqrt()
         (value,) = kernels.floored(value, floor=SMALLEST)
-        found = quiet_levels([(inner, value)], self.rate, self.least, self.noise, context), value
+        rate = 1.0 if self.noise and inner.num_edges <= FEW_EDGES else self.rate
+        found = quiet_levels([(inner, value)], rate, self.least, self.noise, context), value
         if row_norms is not None:
             row_norms.plans[self] = found
         return found
