@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from papers.measure import linked
+from papers.measure import Setting, linked
 
 from isthmus.engine import TrainConfig
 from isthmus.graph import load
@@ -50,7 +50,7 @@ class Bench:
         out, shape = self.folder / f"runs-{self.count}", ModelConfig("sage", layers=3, hidden=hidden, dropout=0.0)
         size = 500 * book.num_parts
         config = TrainConfig(shape, steps=self.asked.steps, batch_size=size, fanout="15,10,5", batch=batch)
-        seconds = linked(book, entries, config, bits_per_second(link), out, print)
+        seconds = linked(Setting(book, config), entries, bits_per_second(link), out, print)
         runs = {one.label: run.folder for one in read_comparison(out).contenders for run in one.runs.values()}
         return {label: (seconds[label]["step"], feature_rows(runs[label])) for label in seconds}
 

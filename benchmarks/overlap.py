@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from papers import link, measure
-from papers.measure import linked
+from papers.measure import Setting, linked
 
 from isthmus.engine import TrainConfig
 from isthmus.nn import ModelConfig
@@ -29,7 +29,7 @@ ENTRIES = read_entries("vanilla; pipegcn savings=as-published; pipegcn")
 
 def steps(book: Book, config: TrainConfig, rate: float | None, turns: int, work: Path) -> tuple[list[float], float]:
     """Seconds of a step of each entry, medians over the turns; and the bytes of vanilla's busiest link."""
-    found = [linked(book, ENTRIES, config, rate, work / f"{rate}-{turn}", lambda _: None) for turn in range(turns)]
+    found = [linked(Setting(book, config), ENTRIES, rate, work / f"{rate}-{turn}", lambda _: None) for turn in range(turns)]
     medians = [median(each[entry.label]["step"] for each in found) for entry in ENTRIES]
     return medians, found[0]["vanilla"]["busiest"]
 

@@ -12,7 +12,7 @@ from papers import again, link, measure, page
 from papers.__main__ import PAPERS, chosen
 from papers.beds import BEDS, SIZES
 from papers.run import Bench, Results, needed
-from papers.table import QUANTITIES, Cell, Column, Paper, Row, Table, cell, relate
+from papers.table import QUANTITIES, THIRDS, Cell, Column, Paper, Row, Table, cell, relate
 
 from isthmus.errors import InputError
 from isthmus.graph.presets import PRESETS
@@ -81,6 +81,9 @@ def test_all_tables_that_were_promised():
         ("bns", "Fig. 5"),
         ("sancus", "Fig. 21"),
         ("cdfgnn", "Table 3"),
+        ("cdfgnn", "Fig. 5"),
+        ("cdfgnn", "Fig. 6"),
+        ("cdfgnn", "Fig. 7"),
     }
 
 
@@ -95,7 +98,7 @@ def test_published_ratios_of_psc_gcn():
 
 
 def test_beds_are_presets():
-    assert set(BEDS) <= set(PRESETS)
+    assert {bed.graph for bed in BEDS.values()} <= set(PRESETS)
     for bed in BEDS.values():
         assert list(bed.scales) == sorted(bed.scales)
     for size in SIZES.values():
@@ -180,19 +183,36 @@ def test_entries_take_turns_until_they_agree(monkeypatch, tmp_path):
     steps = {"vanilla": [1.0, 1.02], "bns": [0.5, 0.4, 0.3, 0.31], "exact": [], "psc-gcn": [9.0, 8.0, 7.0, 5.0, 6.0]}
     asked = []
 
-    def linked(book, entries, config, rate, folder, tell):
+    def linked(setting, entries, rate, folder, tell):
         asked.append([entry.label for entry in entries])
         found = {entry.label: steps[entry.label].pop(0) for entry in entries if steps[entry.label]}
         return {label: {"step": step, "wait": step / 2} for label, step in found.items()}
 
     monkeypatch.setattr(measure, "linked", linked)
-    found = measure.fastest(None, read_entries("vanilla; bns; exact; psc-gcn"), None, 1e8, tmp_path, print)
+    found = measure.fastest(None, read_entries("vanilla; bns; exact; psc-gcn"), 1e8, tmp_path, print)
     assert {label: figures["step"] for label, figures in found.items()} == {"vanilla": 1.01, "bns": 0.305, "psc-gcn": 5}
     assert all(figures["wait"] == figures["step"] / 2 for figures in found.values())
     first, second, *others = asked
     assert first == ["vanilla", "bns", "exact", "psc-gcn"]
     assert second == ["vanilla", "bns", "psc-gcn"]
     assert others == [["bns", "psc-gcn"], ["bns", "psc-gcn"], ["psc-gcn"]]
+
+
+def test_thirds_of_a_training():
+    """A cache's threshold and shares; a channel that says nothing at a step does not count there."""
+    lines = [{"epsilon": step, **({"1 forward gather": 0.5} if step else {})} for step in range(6)]
+    found = measure.thirds(lines)
+    assert [found[f"epsilon, {part} third"] for part in THIRDS] == [0.5, 2.5, 4.5]
+    assert found["1 forward gather, first third"] == 0.5
+    assert measure.thirds([]) == {}
+
+
+def test_an_entry_can_have_several_rows():
+    columns = tuple(Column(f"{part} third", f"{part} third") for part in THIRDS)
+    rows = Row("ε", "cdfgnn", of="epsilon, "), Row("sent", "cdfgnn", of="1 forward gather, ")
+    table = replace(SMALL, base="ε", columns=columns, rows=rows)
+    measured = {("reddit", "metis", "cdfgnn"): {"epsilon, last third": 0.2, "1 forward gather, last third": 0.7}}
+    assert [cell(table, row, columns[-1], "reddit", measured).ours for row in rows] == [0.2, 0.7]
 
 
 def test_steps_to_converge():
@@ -205,10 +225,10 @@ def test_steps_to_converge():
 def test_runs_are_done_once_and_vanilla_first():
     runs = needed(PAPERS.values(), SIZES["minutes"])
     for cuts in runs.values():
-        for sources in cuts.values():
+        for cut, sources in cuts.items():
             for source, entries in sources.items():
                 assert len(set(entries)) == len(entries)
-                assert source == "cut" or entries[0] == "vanilla"
+                assert source == "cut" or entries[0] == "vanilla" or measure.is_vertex_cut(cut)
     assert {cut for cut, sources in runs["reddit"].items() if set(sources) != {"cut"}} == {"metis", "random"}
     assert list(needed([PAPERS["psc"]], SIZES["quick"])) == ["reddit"]
 
@@ -280,14 +300,14 @@ def test_links_of_an_earlier_run_on_this_machine_are_taken_again(tmp_path):
 def test_a_known_link_is_tried_once(monkeypatch, tmp_path):
     rates = []
 
-    def linked(book, entries, config, rate, folder, tell):
+    def linked(setting, entries, rate, folder, tell):
         rates.append(rate)
         return {"vanilla": {"step": 0.4, "wait_share": 75.0, "busiest": 1e7}}
 
     monkeypatch.setattr(measure, "linked", linked)
-    assert measure.calibrate(None, None, tmp_path, lambda _: None, 3e8).rate == 3e8
+    assert measure.calibrate(None, tmp_path, lambda _: None, 3e8).rate == 3e8
     assert rates == [None, 3e8]
-    measure.calibrate(None, None, tmp_path, lambda _: None)
+    measure.calibrate(None, tmp_path, lambda _: None)
     assert len(rates) == 2 + 1 + measure.TRIES
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -24,7 +24,7 @@ from isthmus.recipes.parse import Entry, read_entries
 from isthmus.report import read_comparison
 from isthmus.testbed import written
 from papers import link
-from papers.table import Figures
+from papers.table import THIRDS, Figures
 
 Tell = Callable[[str], None]
 ROWS = ("features", "embeddings", "gradients", "ids")  # bytes of these kinds are rows, or say which
@@ -34,14 +34,20 @@ TURNS = 5  # of an entry on the links, at most
 ALIKE = 1.05  # are two turns that are no further apart
 SHARE = 0.99  # of vanilla's best score: converged
 HOSTS = 2  # whose parts are next to each other, in CDFGNN's table 3
+_EBV = {"cut": "vertex", "method": "ebv", "hosts": HOSTS}
 WAYS: dict[str, dict[str, Any]] = {  # of cutting, where the name is not that of a method
     "metis": {"method": "metis", "objective": "vol"},
-    "ebv-0": {"cut": "vertex", "method": "ebv", "hosts": HOSTS, "gamma": 0.0},
-    "ebv-0.1": {"cut": "vertex", "method": "ebv", "hosts": HOSTS, "gamma": 0.1},
+    "ebv-0": _EBV | {"gamma": 0.0},
+    "ebv-0.1": _EBV | {"gamma": 0.1},
+    "ebv-as-published": _EBV | {"gamma": 0.1, "host_score": "as-published"},
     **{name: {"cut": "vertex", "method": name} for name in ("hep", "ne")},
     "random-edges": {"cut": "vertex", "method": "random"},
     "cover": {"cut": "cover"},
 }
+
+
+def is_vertex_cut(cut: str) -> bool:
+    return bool(WAYS.get(cut, {}).get("cut") == "vertex")
 
 
 def of_cut(book: Book) -> dict[str, float]:
@@ -68,6 +74,15 @@ def parts(source: str, cut: str, workers: int, folder: Path) -> Book:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """The parts, the training and the number of hosts of runs over links."""
+
+    book: Book
+    config: TrainConfig
+    hosts: int | None = None  # None: one for each worker
+
+
+@dataclass(frozen=True)
 class Narrow:
     """The links that were chosen, and what `vanilla` does with and without them."""
 
@@ -78,14 +93,14 @@ class Narrow:
     busiest: float  # bytes of a step on the busiest link
 
 
-def calibrate(book: Book, config: TrainConfig, work: Path, tell: Tell, rate: float | None = None) -> Narrow:
+def calibrate(setting: Setting, work: Path, tell: Tell, rate: float | None = None) -> Narrow:
     """Links on which `vanilla` waits for `link.AIM` of a step: by its bytes, then by what was seen; or of this rate."""
-    free = _vanilla(linked(book, VANILLA, config, None, work / "free", tell))
+    free = _vanilla(linked(setting, VANILLA, None, work / "free", tell))
     tried: list[link.Tried] = []
     tries, rate = (TRIES, link.rate_for(free["busiest"], free["step"])) if rate is None else (1, rate)
     for turn in range(tries):
         rate = link.fitted(tried) if tried else rate
-        found = _vanilla(linked(book, VANILLA, config, rate, work / f"try-{turn}", tell))
+        found = _vanilla(linked(setting, VANILLA, rate, work / f"try-{turn}", tell))
         tried.append(link.Tried(rate, found["step"], found["wait_share"] / 100))
         tell(f"links of {written(rate)}: vanilla waits for {tried[-1].waiting:.0%} of {tried[-1].step * 1e3:.0f} ms")
     return Narrow(rate, free["step"], tried[-1].step, tried[-1].waiting, free["busiest"])
@@ -98,7 +113,7 @@ def _vanilla(found: dict[str, Figures]) -> Figures:
 
 
 def fastest(
-    book: Book, entries: Sequence[Entry], config: TrainConfig, rate: float, folder: Path, tell: Tell
+    setting: Setting, entries: Sequence[Entry], rate: float, folder: Path, tell: Tell
 ) -> dict[str, Figures]:
     """Means of each entry's two fastest turns (the fastest, if they differ), by label; who failed is missing.
 
@@ -108,7 +123,7 @@ def fastest(
     turns: dict[str, list[Figures]] = {}
     left = list(entries)
     for turn in range(TURNS):
-        found = linked(book, left, config, rate, folder / f"turn-{turn}", tell)
+        found = linked(setting, left, rate, folder / f"turn-{turn}", tell)
         for label, figures in found.items():
             turns.setdefault(label, []).append(figures)
         left = [entry for entry in left if entry.label in found and not settled(turns[entry.label])]
@@ -133,12 +148,12 @@ def mean(turns: Sequence[Figures]) -> Figures:
 
 
 def linked(
-    book: Book, entries: Sequence[Entry], config: TrainConfig, rate: float | None, folder: Path, tell: Tell
+    setting: Setting, entries: Sequence[Entry], rate: float | None, folder: Path, tell: Tell
 ) -> dict[str, Figures]:
     """Figures of each entry, by label; those that failed are missing, and `tell` has said why."""
-    config = replace(config, eval_every=config.steps)
-    narrow = None if rate is None else written(rate)
-    plan = CompareRequest(entries, config, seeds=1, workers=book.num_parts, link=narrow, threads=1)
+    book, config = setting.book, replace(setting.config, eval_every=setting.config.steps)
+    limits = {} if rate is None else {"link": written(rate), "hosts": setting.hosts}
+    plan = CompareRequest(entries, config, seeds=1, workers=book.num_parts, threads=1, **limits)
     compare(plan, str(book.folder), folder, None, tell=tell)
     runs = {one.label: run for one in read_comparison(folder).contenders for run in one.runs.values()}
     return {label: times(run.folder) | _noted(run.summary or {}) for label, run in runs.items()}
@@ -190,6 +205,9 @@ def _noted(summary: dict[str, Any]) -> dict[str, float]:
     found = {"memory": summary["memory_peak_bytes"] - summary["workers"] * _idle()}
     if summary.get("hit_rate") is not None:
         found["hit_rate"] = 100 * summary["hit_rate"]
+    if (far := summary.get("between_hosts")) is not None:
+        found |= {"outer_rows": far["rows_per_step"], "outer_bytes": far["bytes_per_step"]}
+        found["inner_rows"] = summary["rows"]["sent"] - far["rows_per_step"]
     return found
 
 
@@ -218,10 +236,13 @@ def learn(book: Book, entry: Entry, config: TrainConfig) -> Learnt:
     """A whole training, its workers threads of this process."""
     policy = recipes.find(entry.recipe).policy(entry.options)
     curve: list[tuple[int, float]] = []
+    caches: list[dict[str, float]] = []
 
     def note(line: dict[str, Any]) -> None:
         if "val" in line:
             curve.append((line["step"], line["val"]))
+        if "cache" in line:
+            caches.append({"epsilon": line["cache"]["epsilon"], **line["cache"]["sent"]})
 
     def work(transport: Any) -> dict[str, Any]:
         watch = note if transport.rank == 0 else None
@@ -229,7 +250,20 @@ def learn(book: Book, entry: Entry, config: TrainConfig) -> Learnt:
 
     summary = Hub(book.num_parts).run(work)[0]
     sent = sum(summary["bytes_per_step"][kind] for kind in ROWS)
-    return Learnt({"score": 100 * summary["test"]["score"], "sent": sent}, curve)
+    figures = {"score": 100 * summary["test"]["score"], "sent": sent, "rows": float(summary["rows"]["sent"])}
+    return Learnt({**figures, **thirds(caches)}, curve)
+
+
+def thirds(caches: Sequence[Mapping[str, float | None]]) -> Figures:
+    """The threshold of a cache and the share of rows that every channel sent, means of each third of a training."""
+    found = {}
+    for place, part in enumerate(THIRDS):
+        lines = caches[place * len(caches) // 3 : (place + 1) * len(caches) // 3]
+        for name in dict.fromkeys(name for line in lines for name in line):
+            known = [value for line in lines if (value := line.get(name)) is not None]
+            if known:
+                found[f"{name}, {part} third"] = fmean(known)
+    return found
 
 
 def steps_to(curve: Sequence[tuple[int, float]], base: Sequence[tuple[int, float]]) -> int | None:

@@ -113,7 +113,7 @@ def _setting(paper: Paper, results: Results) -> str:
             f"{book.nodes:,}",
             f"{book.edges:,}",
             f"{halo:,}",
-            f"SAGE {bed.layers} × {bed.hidden}",
+            f"{bed.model.upper()} {bed.layers} × {bed.hidden}",
             bed.published,
             str(bed.learning_steps(results.size)),
         ]
@@ -128,12 +128,15 @@ def _setting(paper: Paper, results: Results) -> str:
 
 def page(paper: Paper, results: Results, command: str) -> str:
     size, shown = results.size, results.size.graphs
+    beds = [BEDS[graph] for graph in dict.fromkeys(graph for table in paper.tables for graph in table.graphs)]
+    steps = " or ".join(dict.fromkeys(str(bed.steps_over_links(size) - 1) for bed in beds))
+    hosts = "" if all(bed.hosts == WORKERS for bed in beds) else f" on {min(bed.hosts for bed in beds)} hosts"
     parts = [
         f"# {paper.title}: its tables, done again",
-        f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread. Published figures: {paper.hardware}. "
+        f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread{hosts}. Published figures: {paper.hardware}. "
         "Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
-        f"Times are of {size.linked_steps - 1} steps over links between network namespaces, chosen so that `vanilla` "
+        f"Times are of {steps} steps over links between network namespaces, chosen so that `vanilla` "
         "waits for three quarters of a step; entries take turns until the two fastest of each are within "
         f"{ALIKE - 1:.0%}, and the mean of these counts. Scores and bytes are of trainings without a limit (*steps*), "
         "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
@@ -214,7 +217,7 @@ def learnt_before(folder: Path, papers: Iterable[Paper], size: str) -> dict[Key,
     for paper in papers:
         for one in json.loads((folder / f"{_stem(paper, size)}.json").read_text())["runs"]:
             if "score" in one:
-                mine = {name: one[name] for name in ("score", "sent")}
+                mine = {name: one[name] for name in one if name in ("score", "sent", "rows") or name.endswith("third")}
                 if "converge" in one:
                     mine["steps"] = one["converge"] / one["step"]
                 found[one["graph"], one["cut"], one["entry"]] = mine

@@ -17,7 +17,7 @@ from papers import measure
 from papers.beds import BEDS, WORKERS, Bed, Size
 from papers.table import CUT, LEARNT, LINKED, Figures, Key, Paper
 
-VANILLA = "vanilla"
+VANILLA, METIS = "vanilla", "metis"
 Needs = dict[str, dict[str, dict[str, list[str]]]]  # graph → cut → source → entries
 
 
@@ -40,7 +40,7 @@ def needed(papers: Iterable[Paper], size: Size) -> Needs:
         for table in paper.tables:
             for (graph, cut, entry), source in table.needs(size.graphs):
                 entries = found[graph][cut][source]
-                if source != CUT and not entries:
+                if source != CUT and not entries and not measure.is_vertex_cut(cut):
                     entries.append(VANILLA)
                 if entry not in entries:
                     entries.append(entry)
@@ -61,33 +61,34 @@ class Bench:
         begun, results = time.monotonic(), Results(self.size)
         torch.set_num_threads(1)
         for graph, cuts in needed(papers, self.size).items():
-            for cut in sorted(cuts):  # metis before random: the links are chosen on it
+            for cut in sorted(cuts, key=lambda cut: cut != METIS):  # first: the links are chosen on it
                 self.measure(BEDS[graph], cut, cuts[cut], results)
         results.seconds = time.monotonic() - begun
         return results
 
     def measure(self, bed: Bed, cut: str, asked: dict[str, list[str]], results: Results) -> None:
         """Everything about one cut of one graph."""
-        book = measure.parts(bed.source(self.size), cut, WORKERS, self.work / bed.graph / cut)
-        results.books[bed.graph, cut] = book
+        book = measure.parts(bed.source(self.size), cut, WORKERS, self.work / bed.name / cut)
+        results.books[bed.name, cut] = book
         self.tell(f"{book.name}, {cut}: {book.nodes:,} nodes, {book.edges:,} edges")
         figures = {entry: measure.of_cut(book) for entries in asked.values() for entry in entries}
         if asked.get(LINKED):
             self.over_links(bed, book, asked[LINKED], figures, results)
         if asked.get(LEARNT):
             self.learn(bed, book, asked[LEARNT], figures, results)
-        results.figures |= {(bed.graph, cut, entry): found for entry, found in figures.items()}
+        results.figures |= {(bed.name, cut, entry): found for entry, found in figures.items()}
 
     def over_links(
         self, bed: Bed, book: Book, asked: list[str], figures: dict[str, dict[str, float]], results: Results
     ) -> None:
         """Times."""
-        config, work = bed.config(self.size.linked_steps, self.size.linked_steps), book.folder.parent
-        if bed.graph not in results.links:
-            known = self.rates.get(bed.graph)
-            results.links[bed.graph] = measure.calibrate(book, config, work / "links", self.tell, known)
-        rate, runs = results.links[bed.graph].rate, work / f"{book.folder.name}-runs"
-        found = measure.fastest(book, read_entries("; ".join(asked)), config, rate, runs, self.tell)
+        steps, work = bed.steps_over_links(self.size), book.folder.parent
+        setting = measure.Setting(book, bed.config(steps, steps), bed.hosts)
+        if bed.name not in results.links:
+            known = self.rates.get(bed.name)
+            results.links[bed.name] = measure.calibrate(setting, work / "links", self.tell, known)
+        rate, runs = results.links[bed.name].rate, work / f"{book.folder.name}-runs"
+        found = measure.fastest(setting, read_entries("; ".join(asked)), rate, runs, self.tell)
         for entry in asked:
             figures[entry] |= found.get(entry, {})
             if entry in found:
@@ -102,8 +103,8 @@ class Bench:
         base: list[tuple[int, float]] = []
         for place, entry in enumerate(read_entries("; ".join(asked)), 1):
             begun, title, mine = time.monotonic(), f"learning {place}/{len(asked)} {entry.label}", figures[entry.label]
-            if (known := self.known.get((bed.graph, book.folder.name, entry.label))) is not None:
-                mine |= {name: known[name] for name in ("score", "sent")}
+            if (known := self.known.get((bed.name, book.folder.name, entry.label))) is not None:
+                mine |= {name: figure for name, figure in known.items() if name != "steps"}
                 if "steps" in known and "step" in mine:
                     mine["converge"] = known["steps"] * mine["step"]
                 continue

@@ -11,6 +11,8 @@ Key = tuple[str, str, str]  # graph, cut, entry
 
 LINKED, LEARNT, CUT = "linked", "learnt", "cut"  # where a quantity comes from: runs over links, runs without, the book
 
+THIRDS = ("first", "middle", "last")
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -33,12 +35,17 @@ QUANTITIES = {
     "hit_rate": Quantity("percent", (LINKED,)),
     "score": Quantity("percent", (LEARNT,)),
     "sent": Quantity("bytes", (LEARNT,)),  # rows of a mean step, all workers
+    "rows": Quantity("count", (LEARNT,)),
     "converge": Quantity("seconds", (LINKED, LEARNT)),  # steps to 99 % of vanilla's score, times the median step
     "halo": Quantity("count", (CUT,)),
     "inner": Quantity("count", (CUT,)),  # rows that the part with the most sends within its host, both legs
     "outer": Quantity("count", (CUT,)),  # and to the other host
     "replication": Quantity("ratio", (CUT,)),
     "edges": Quantity("ratio", (CUT,)),  # of the fullest part, over the mean
+    "inner_rows": Quantity("count", (LINKED,)),  # sent within hosts in a mean step, all workers
+    "outer_rows": Quantity("count", (LINKED,)),  # and between them
+    "outer_bytes": Quantity("bytes", (LINKED,)),
+    **{f"{part} third": Quantity("ratio", (LEARNT,)) for part in THIRDS},  # of a training
 }
 
 
@@ -60,6 +67,7 @@ class Row:
     published: Mapping[str, tuple[Published, ...]] = field(default_factory=dict)  # by graph, one for each column
     cut: str = "metis"
     base: str | None = None  # where it is not the table's
+    of: str = ""  # what its quantities are about, where an entry has several rows
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def cell(table: Table, row: Row, column: Column, graph: str, measured: Mapping[K
     base, place = table.base_of(row, column), table.columns.index(column)
 
     def ours(of: Row) -> float | None:
-        return measured.get((graph, of.cut, of.entry or ""), {}).get(column.quantity)
+        return measured.get((graph, of.cut, of.entry or ""), {}).get(of.of + column.quantity)
 
     def theirs(of: Row) -> Published:
         return of.published[graph][place] if graph in of.published else None

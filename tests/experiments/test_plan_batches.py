@@ -9,6 +9,7 @@ from graphs import community_graph, cut
 
 from isthmus import cli
 from isthmus.comm import Hub
+from isthmus.comm.hosts import in_blocks
 from isthmus.engine import TrainConfig, train
 from isthmus.errors import InputError
 from isthmus.experiments.plan import PlanRequest, plan
@@ -56,7 +57,7 @@ def test_rows_and_bytes_are_those_of_a_run(tmp_path, quick, label, hosts):
     counted = []
 
     def work(transport):
-        transport.hosts = [worker % hosts for worker in range(3)]
+        transport.hosts = in_blocks(3, hosts)
         policy, lines = find(entry.recipe).policy(entry.options), []
         transport.ledger.take()
         train(book, asked(), transport, policy=policy, watch=lambda line: lines.append(line["bytes"]))

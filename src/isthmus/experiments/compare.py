@@ -45,7 +45,7 @@ class CompareRequest:
     link: str | None = None
     """The rate of the links of a testbed, such as 300mbit; None: the workers are processes of this machine."""
     hosts: int | None = None
-    """The number of hosts of the testbed, to which workers are dealt out in turn. None: one for each worker."""
+    """The number of hosts of the testbed, each of which has a block of workers. None: one for each worker."""
     threads: int | None = None
     timeout: float = 300.0
     device: str = AUTO

@@ -21,7 +21,7 @@ from isthmus.testbed import Host, Testbed
 def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, Any]:
     """Run the job on `workers` processes and return worker 0's summary; no process outlives this call.
 
-    With a testbed they run on its hosts in turn, and the summary's ``link`` has the traffic on its links.
+    With a testbed they run on its hosts in equal blocks, and the summary's ``link`` has the traffic on its links.
     """
     # The meeting point is in this process, so no other program can take its port between choice and use.
     address, secret = "127.0.0.1" if testbed is None else testbed.address, new_secret()
@@ -29,7 +29,7 @@ def start(job: Job, workers: int, testbed: Testbed | None = None) -> dict[str, A
         point = Rendezvous(address, 0, workers, secret.encode())
     before = None if testbed is None else testbed.counters()
     with tempfile.TemporaryDirectory(prefix="isthmus-") as folder, point, signals(job) as stop:
-        hosts = [None if testbed is None else testbed.host(rank) for rank in range(workers)]
+        hosts = [None if testbed is None else testbed.host(rank, workers) for rank in range(workers)]
         meeting = Meeting(address, point.port, secret)
         told = [variables(job, rank, workers, workers, meeting) for rank in range(workers)]
         processes = [_spawn({**one, "ISTHMUS_ANSWERS": folder}, host) for one, host in zip(told, hosts, strict=True)]

@@ -17,7 +17,7 @@ def crossed(testbed: Testbed, wire: Counters, sent: Sequence[Mapping[str, int]])
         size
         for rank, peers in enumerate(sent)
         for peer, size in peers.items()
-        if testbed.host(int(peer)) != testbed.host(rank)
+        if testbed.host(int(peer), len(sent)) != testbed.host(rank, len(sent))
     )
     return {
         "rate": testbed.rate,

@@ -7,7 +7,7 @@ from isthmus.recipes.base import Option, Recipe, Settings
 from isthmus.recipes.common import AS_PUBLISHED, CODED, INHERITED
 
 # The paper transforms rows before it sums them, as the narrow side does.
-_PUBLISHED = Savings(aggregate_once=False, overlap=False, read_rows=False, cover=False)
+_PUBLISHED = Savings(aggregate_once=False, overlap=False, read_rows=False, cover=False, relay=False)
 
 
 def _policy(settings: Settings) -> Policy:

@@ -28,7 +28,7 @@ def run_on_hosts(testbed: Testbed, argv: Sequence[str], per_host: int = 1) -> in
 
 
 def _start(testbed: Testbed, argv: Sequence[str], rank: int, size: int, secret: str) -> subprocess.Popen:
-    host = testbed.host(rank)
+    host = testbed.host(rank, size)
     place = {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),

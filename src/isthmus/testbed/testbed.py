@@ -14,6 +14,7 @@ import sys
 import threading
 from contextlib import AbstractContextManager
 
+from isthmus.comm.hosts import in_blocks
 from isthmus.errors import InputError
 from isthmus.testbed import namespaces
 from isthmus.testbed.hosts import INTERFACE, Counters, Host
@@ -82,9 +83,9 @@ class Testbed:
         """Make the sockets that this thread opens inside the block belong to the switch."""
         return namespaces.entered(self.switch)
 
-    def host(self, worker: int) -> Host:
-        """Return the host of a worker; neighbours in rank are on different hosts."""
-        return self.hosts[worker % self.count]
+    def host(self, worker: int, workers: int | None = None) -> Host:
+        """Return the host of one of so many workers (None: one on each host); neighbours in rank share a host."""
+        return self.hosts[in_blocks(workers or self.count, self.count)[worker]]
 
     def counters(self) -> Counters:
         """Return the bytes that all hosts together have sent and received."""

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from isthmus import recipes
+from isthmus.comm.hosts import in_blocks
 from isthmus.engine import TrainConfig
 from isthmus.engine.record import KINDS
 from isthmus.errors import InputError
@@ -52,7 +53,7 @@ class PlanRequest:
     link: str | None = None
     """The rate of the machines' links, such as 10gbit; None: all workers are on this machine."""
     hosts: int | None = None
-    """The number of machines like this one, to which workers are dealt out in turn. None: one for each worker."""
+    """The number of machines like this one, each of which has a block of workers. None: one for each worker."""
     testbed: bool = False
     """Whether the hosts are those of a testbed: links of their own, but the cores and the memory of this machine."""
     threads: int | None = None
@@ -208,7 +209,7 @@ def _cluster(asked: PlanRequest, workers: int) -> Cluster:
     hosts = 1 if asked.link is None else asked.hosts or workers
     if hosts > workers:
         raise InputError(f"{hosts} hosts but {workers} workers: give at most --hosts {workers}")
-    host = [worker % hosts for worker in range(workers)]
+    host = in_blocks(workers, hosts)
     machine = [0] * workers if asked.testbed else host
     cores, threads = threads_for(1, None), threads_for(machine.count(0), asked.threads)
     if asked.link is None:
