@@ -29,7 +29,8 @@ ENTRIES = read_entries("vanilla; pipegcn savings=as-published; pipegcn")
 
 def steps(book: Book, config: TrainConfig, rate: float | None, turns: int, work: Path) -> tuple[list[float], float]:
     """Seconds of a step of each entry, medians over the turns; and the bytes of vanilla's busiest link."""
-    found = [linked(Setting(book, config), ENTRIES, rate, work / f"{rate}-{turn}", lambda _: None) for turn in range(turns)]
+    setting = Setting(book, config)
+    found = [linked(setting, ENTRIES, rate, work / f"{rate}-{turn}", lambda _: None) for turn in range(turns)]
     medians = [median(each[entry.label]["step"] for each in found) for entry in ENTRIES]
     return medians, found[0]["vanilla"]["busiest"]
 

@@ -112,9 +112,7 @@ def _vanilla(found: dict[str, Figures]) -> Figures:
     return found["vanilla"]
 
 
-def fastest(
-    setting: Setting, entries: Sequence[Entry], rate: float, folder: Path, tell: Tell
-) -> dict[str, Figures]:
+def fastest(setting: Setting, entries: Sequence[Entry], rate: float, folder: Path, tell: Tell) -> dict[str, Figures]:
     """Means of each entry's two fastest turns (the fastest, if they differ), by label; who failed is missing.
 
     All entries take turns until the two fastest of each are alike: what else the machine does makes steps slower, for

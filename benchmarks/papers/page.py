@@ -133,8 +133,8 @@ def page(paper: Paper, results: Results, command: str) -> str:
     hosts = "" if all(bed.hosts == WORKERS for bed in beds) else f" on {min(bed.hosts for bed in beds)} hosts"
     parts = [
         f"# {paper.title}: its tables, done again",
-        f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread{hosts}. Published figures: {paper.hardware}. "
-        "Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
+        f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread{hosts}. Published "
+        f"figures: {paper.hardware}. Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
         "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
         f"Times are of {steps} steps over links between network namespaces, chosen so that `vanilla` "
         "waits for three quarters of a step; entries take turns until the two fastest of each are within "

@@ -10,6 +10,7 @@ import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, with_few
 from products import pairwise
+from safetensors.torch import load_file
 from torch import nn
 
 from isthmus.comm import Hub
@@ -123,10 +124,48 @@ def test_attention_takes_the_halo(tmp_path):
     assert_equal_runs(one, other)
 
 
+LATE = [{}, {"staleness": 3, "start": "as-published"}, {"staleness": 2, "savings": "as-published"}]
+
+
 @pytest.mark.parametrize(
-    ("recipe", "options"), [("pipegcn", {}), ("bns", {}), ("exact", {"bits": 8}), ("sancus-e", {})]
+    *pairwise(options=LATE, model=["gcn", "sage"], dropout=[0.0, 0.5], few=[False, True], workers=[2, 3])
 )
-def test_recipes_whose_rows_are_not_fresh_refuse_it(tmp_path, recipe, options):
+def test_late_sums_are_the_sums_of_late_rows(tmp_path, options, model, dropout, few, workers):
+    """Made by the owner with the dropout masks of the step that reads them; their gradients go home with those."""
+    graph, pipegcn = community_graph(120, degree=4.0, directed=True), find("pipegcn").policy(options)
+    book = cut(with_few(graph) if few else graph, workers, "random", tmp_path)
+    halo, covered = (run(book, config(model, dropout, cut=where), pipegcn) for where in ("edge", "cover"))
+    assert_equal_runs(halo, covered)
+    assert rows(covered) < rows(halo)
+
+
+def test_late_rows_go_on_as_they_are_under_way(tmp_path):
+    """A run that was begun under covers or with the halo is resumed so, whatever would be taken now."""
+    book, pipegcn = cut(with_few(community_graph(60)), 2, "random", tmp_path), find("pipegcn").policy({})
+
+    def trained(steps, name, resume=False, given=True, **asked):
+        def work(transport):
+            transport.hosts_given = given  # else on one host, where so small a cover does not pay
+            about = config("sage", 0.5, steps=steps, checkpoint_every=4, **asked)
+            return train(book, about, transport, policy=pipegcn, out=tmp_path / name, resume=resume).summary["test"]
+
+        Hub(2).run(work)
+        return load_file(tmp_path / name / "checkpoints" / f"step-{steps}" / "model.safetensors")
+
+    for given, cut_now in ((True, None), (False, "cover")):
+        whole = trained(8, f"whole {given}", given=given)
+        trained(4, f"half {given}", given=given)
+        resumed = trained(8, f"half {given}", resume=True, given=not given, cut=cut_now)
+        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    with pytest.raises(InputError, match="resume it with --cut cover"):
+        trained(12, "half True", resume=True, cut="edge")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [("pipegcn", {"smooth_features": 0.9}), ("bns", {}), ("exact", {"bits": 8}), ("sancus-e", {}), ("isthmus", {})],
+)
+def test_recipes_whose_rows_are_kept_coded_drawn_or_skipped_refuse_it(tmp_path, recipe, options):
     book = cut(community_graph(), 2, "metis", tmp_path)
     with pytest.raises(InputError, match="fresh"):
         run(book, config(cut="cover"), find(recipe).policy(options))

@@ -89,7 +89,7 @@ CASES = [
 def test_the_estimate_is_near_the_truth(crowd, monkeypatch, recipe, options):
     monkeypatch.setattr("isthmus.local.watch.ROWS", 64)  # of 200 rows
     compared = 0
-    for line in lines_of(crowd, recipe, options)[0]:
+    for line in lines_of(crowd, recipe, options, cut="edge")[0]:  # covers send sums, of which a probe says nothing
         for place, truth in line["error"].items():
             if place in line["row_error"] and line.get("guard", {}).get("level") != "exact" and truth > 1e-3:
                 assert 1 / 1.5 <= line["row_error"][place] / truth <= 1.5, (line["step"], place)

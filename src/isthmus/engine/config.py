@@ -134,7 +134,7 @@ class TrainConfig:
     cut: str | None = option(
         None, "Where edges live: {choices}; default: the recipe's.", "Cutting", "train", choices=CUTS
     )
-    """None: cover where the recipe's rows are fresh, else as the parts were written."""
+    """None: cover where the recipe sends rows as they are and that spares enough, else as the parts were written."""
     hosts: int | None = option(
         None, "Hosts of the workers, in equal blocks; default: found out.", "Cutting", "train Worker", least=1
     )

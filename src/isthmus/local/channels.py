@@ -28,6 +28,10 @@ from isthmus.shard import Shard
 
 EXACT, POLICY, NEEDED, FEATURES = "exact", "policy", "needed", "features"
 """The uses of a site: an exact exchange, the policy's, the policy's for needed rows alone, that of fixed features."""
+COVERED = {POLICY: "covered", NEEDED: "needed-covered"}
+"""The policy's uses under a cover cut."""
+
+LinksAt = Callable[[ChannelId, str, int], Links]
 
 
 class Channels:
@@ -48,15 +52,21 @@ class Channels:
         self.step, self.probing = step, probe
         self.errors: dict[tuple[int, str], tuple[float, float]] = {}  # squares of (held − fresh) and of fresh
 
-    def channel(self, channel: ChannelId, exact: bool, needed: bool = False, relayed: bool = True) -> Channel:
+    def channel(
+        self, channel: ChannelId, exact: bool, needed: bool = False, relayed: bool = True, covered: bool = False
+    ) -> Channel:
         """Return a channel; ``needed``: of a site that computes only the rows that the loss needs.
 
-        ``relayed``: a row may cross between hosts once, and rows of one host may be added there.
+        ``relayed``: a row may cross between hosts once, and rows of one host may be added there. ``covered``: it
+        carries the rows and sums of a cover.
         """
         if exact:
             return self._channel(channel, EXACT, Stages(), relayed)
-        stages = self.policy.stages(channel.pass_, channel.leg)
-        return self._channel(channel, NEEDED if needed else POLICY, stages, relayed)
+        use = NEEDED if needed else POLICY
+        return self._channel(channel, COVERED[use] if covered else use, self._stages(channel), relayed)
+
+    def _stages(self, channel: ChannelId) -> Stages:
+        return self.policy.stages(channel.pass_, channel.leg)
 
     def feature_channel(self, site: int) -> Channel:
         """Return the channel of rows that never change: coded and delayed like others, but kept at neither end."""
@@ -130,20 +140,21 @@ class Channels:
                 state |= {f"{name}.{piece}": tensor for piece, tensor in state_of(channel).items()}
         return state
 
-    def restore(self, state: dict[str, Tensor], links_at: Callable[[int, bool], Links]) -> None:
-        """Put a state back; ``links_at(step, needed)`` gives the links of a step's graph."""
+    def restore(self, state: dict[str, Tensor], links_at: LinksAt) -> None:
+        """Put a state back; ``links_at`` gives the links of a channel and its use in a step's graph."""
         by_channel: dict[tuple[ChannelId, str], dict[str, Tensor]] = {}
         for name, tensor in state.items():
             site, pass_, leg, use, piece = name.split(".", 4)
             by_channel.setdefault((ChannelId(int(site), pass_, leg), use), {})[piece] = tensor
         for (channel_id, use), part in by_channel.items():
-            needed = use == NEEDED
-            feature = use == FEATURES
-            channel = self.feature_channel(channel_id.site) if feature else self.channel(channel_id, False, needed)
+            if use == FEATURES:
+                channel = self.feature_channel(channel_id.site)
+            else:
+                channel = self._channel(channel_id, use, self._stages(channel_id), relayed=True)
 
-            def links_of(step: int, needed: bool = needed, channel: Channel = channel, use: str = use) -> Links:
+            def links_of(step: int, channel: Channel = channel, use: str = use) -> Links:
                 fixed = self.whole.replicated
-                return channel.carried(self._links(channel.id, use) if fixed else links_at(step, needed))
+                return channel.carried(self._links(channel.id, use) if fixed else links_at(channel.id, use, step))
 
             restore(channel, part, links_of)
 

@@ -67,7 +67,8 @@ class Crossing:
     def channel(self, pass_: str, other: bool = False) -> Channel:
         """Return the channel of the leg that a pass uses under an edge-cut, or of the ``other``, which brings sums."""
         leg = SCATTER if (pass_ == FORWARD) is not other else GATHER
-        return self.run.channels.channel(ChannelId(self.site, pass_, leg), self.exact, self.needed)
+        about = ChannelId(self.site, pass_, leg), self.exact, self.needed
+        return self.run.channels.channel(*about, covered=self.covered is not None)
 
     def taken(self, channel: Channel) -> Tensor | None:
         """Return what has come by a channel: waited for now or, without overlap, when it was sent."""
@@ -113,20 +114,35 @@ class Crossing:
     def post_narrow(self, late: Late) -> None:
         """Send D(S) Wᵀ of boundary rows, D with the mask of the step at which they are due; make no other rows."""
         assert late.weight is not None, "only narrow rows are made by their owner"
-        run, channel, self.narrow = self.run, self.channel(FORWARD), late.weight.dtype
+        run, channel, shard, self.narrow = self.run, self.channel(FORWARD), self.covered, late.weight.dtype
         for due in channel.dues(run.step):
-            links = run.needed.links_at(due, self.needed)
-            at, rows = links.boundary_rows, late.weight.new_empty(len(late.rows), len(late.weight))
+            links = run.needed.links_at(due, self.needed) if shard is None else shard.links
+            at = links.boundary_rows if shard is None else shard.leaving_rows
+            rows = late.weight.new_empty(len(late.rows), len(late.weight))
             rows[at] = late.dropped(at, run.whole.nodes[at], due) @ late.weight.t()
-            channel.post(run.step, run.as_sent(rows), links, "embeddings", due)
+            rows = run.as_sent(rows)
+            channel.post(run.step, rows, links, "embeddings", due)
+            if shard is not None:
+                self._post_sum(shard, rows, "embeddings", due)
         self._posted(channel)
 
     def _post_sums(self, shard: Covered, rows: Tensor, kind: str) -> None:
-        """Make the sums over edges that others lent, and send them."""
+        """Make the sums over edges that others lent, and send them; of rows from before dropout, by the mask of the
+        step that will read them."""
+        if self.mask is None:
+            self._post_sum(shard, rows, kind)
+            return
+        at = shard.lent_rows
+        for due in self.channel(FORWARD, other=True).dues(self.run.step):
+            dropped = torch.empty_like(rows)
+            dropped[at] = self.mask.drop(rows[at], self.run.whole.nodes[at], due)
+            self._post_sum(shard, dropped, kind, due)
+
+    def _post_sum(self, shard: Covered, rows: Tensor, kind: str, due: int | None = None) -> None:
         channel = self.channel(FORWARD, other=True)
         sums = channel.outbox(shard.sums.edges.csr.num_rows, rows.shape[1], rows.dtype)
         shard.sum_for_others(self.run.as_rows(rows), self.norm, sums)
-        channel.post(self.run.step, sums, shard.sums.links, kind)
+        channel.post(self.run.step, sums, shard.sums.links, kind, due)
         self._posted(channel)
 
     def arrived(self, like: Tensor) -> Tensor | None:
@@ -154,7 +170,7 @@ class Crossing:
         if self.covered is not None:
             channel = self.channel(FORWARD, other=True)
             sums = self.taken(channel)
-            assert sums is not None, "sums are not delayed"
+            assert sums is not None, "sums are due when rows are"
             self.covered.sums.add(sums, channel.carried(self.covered.sums.links), out)
 
     def tied(self, out: Tensor, tie: Tensor) -> Tensor:
@@ -220,10 +236,20 @@ class Crossing:
             channel.add(arrived, out)
         run.channels.measure(channel, self._sent_back, self.shard, arrived)
         if self.covered is not None:
-            sums = self.taken(self.channel(BACKWARD, other=True))
-            assert sums is not None, "gradients of sums are not delayed"
-            self.covered.spread_from_others(run.as_rows(sums), self.norm, out)
+            self._add_gradients_of_sums(self.covered, out)
         return out
+
+    def _add_gradients_of_sums(self, shard: Covered, out: Tensor) -> None:
+        """Add the gradients of the sums that I made, spread over my rows, to ``out`` [n, F]."""
+        channel = self.channel(BACKWARD, other=True)
+        sums = self.taken(channel)
+        if sums is None or self.mask is None:
+            if sums is not None:
+                shard.spread_from_others(self.run.as_rows(sums), self.norm, out)
+            return
+        spread, at = torch.zeros_like(out), shard.lent_rows
+        shard.spread_from_others(self.run.as_rows(sums), self.norm, spread)
+        out[at] += self.mask.drop(spread[at], self.run.whole.nodes[at], channel.reader.layout_of)
 
     def narrow_gradients(self, late: Late, home: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients by S and W of D(S) Wᵀ, from its own [n, F] that readers sent of a step gone by."""
@@ -231,7 +257,8 @@ class Crossing:
         reader = self.channel(BACKWARD).reader
         if reader.layout is None:
             return torch.zeros_like(late.rows), torch.zeros_like(late.weight)
-        at, of_rows = reader.layout.boundary_rows, torch.zeros_like(late.rows)
+        at = reader.layout.boundary_rows if self.covered is None else self.covered.leaving_rows
+        of_rows = torch.zeros_like(late.rows)
         nodes, came = self.run.whole.nodes[at], home[at].to(late.weight.dtype)
         of_rows[at] = late.mask.drop(came @ late.weight, nodes, reader.layout_of).to(of_rows.dtype)
         return of_rows, came.t() @ late.dropped(at, nodes, reader.layout_of)

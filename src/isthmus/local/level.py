@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isthmus.comm import Transport
+from isthmus.comm import FORWARD, GATHER, ChannelId, Links, Transport
+from isthmus.errors import InputError
 from isthmus.kernels.linear import half_of
 from isthmus.local.cached_features import CachedFeatures
-from isthmus.local.channels import Channels
+from isthmus.local.channels import COVERED, NEEDED, Channels
 from isthmus.local.covers import Covers
 from isthmus.local.needed import Needed
 from isthmus.local.policy import Policy
@@ -32,7 +33,8 @@ class Level:
             self.cached = CachedFeatures(policy.cache, self.channels, self.schedule, seed)
         self.needed = Needed(whole, self.schedule, policy)
         suits = policy.covers and transport.size > 1 and not whole.replicated
-        self.covers = Covers(whole, self.needed, transport, policy.cover_asked) if suits else None
+        late = any(stages.delay for stages in policy.every_stages)
+        self.covers = Covers(whole, self.needed, transport, policy.cover_asked, late) if suits else None
 
     def declare(self, rows: Tensor, share: float) -> None:
         """Declare the rows whose results are read when a model trains (`Needed.declare`)."""
@@ -41,6 +43,22 @@ class Level:
     def reads(self, share: float) -> None:
         """Tell samplers which share of all workers' rows the loss reads."""
         self.schedule.context = replace(self.schedule.context, share_read=share)
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Put the state of the channels back. Late rows go on as they are under way: by covers, or by the halo."""
+        uses = {name.split(".")[3] for name in state}
+        if uses & set(COVERED.values()) and self.covers is None:
+            raise InputError("late rows of this run are under way by covers: resume it with --cut cover")
+        for use in COVERED:
+            if self.covers is not None and {use, COVERED[use]} & uses:
+                self.covers.go_on(use == NEEDED, COVERED[use] in uses)
+        self.channels.restore(state, self._links_at)
+
+    def _links_at(self, channel: ChannelId, use: str, step: int) -> Links:
+        """Return the links of a channel and its use in the graph of a step; all workers ask in the same order."""
+        if self.covers is not None and use in COVERED.values():
+            return self.covers.links(use == COVERED[NEEDED], sums=(channel.pass_ == FORWARD) == (channel.leg == GATHER))
+        return self.needed.links_at(step, use == NEEDED)
 
     def leave(self) -> None:
         """Give way to another level: wait for what is under way, and forget it; a return begins like a run."""

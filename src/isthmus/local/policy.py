@@ -104,8 +104,8 @@ class Policy:
         chosen = replace(self, savings=replace(self.savings, cover=asked == "cover"), cover_asked=asked == "cover")
         if asked == "cover" and not chosen.covers:
             raise InputError(
-                "the cover cut sends sums, for rows that are fresh and sent as they are: this recipe keeps, codes, "
-                "draws or delays rows; leave --cut out"
+                "the cover cut sends sums, for rows that are fresh or late and sent as they are: this recipe keeps, "
+                "codes, draws or skips rows; leave --cut out"
             )
         return chosen
 
@@ -158,8 +158,9 @@ class Policy:
 
     @property
     def covers(self) -> bool:
-        """Whether aggregations take the cover cut: rows are fresh, and read as they come."""
-        plain = all(stages.plain and not stages.mixes_steps for stages in self.every_stages)
+        """Whether aggregations take the cover cut: rows are fresh, or late by a fixed number of steps, and read as
+        they come."""
+        plain = all(stages.plain and not stages.encode.predicts for stages in self.every_stages)
         odd = any(stages.select.skips or stages.clip or stages.ring for stages in self.every_stages)
         return self.savings.cover and self.sampler is None and self.cache is None and plain and not odd
 

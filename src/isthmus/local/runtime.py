@@ -331,7 +331,7 @@ class Runtime:
             self.level = self.levels[int(pieces["guard"].pop("level", LOSSY))]
             self.guard.restore(pieces["guard"])
         recipe.schedule.restore(pieces["schedule"])
-        recipe.channels.restore(pieces["channels"], recipe.needed.links_at)
+        recipe.restore(pieces["channels"])
         self.watch.restore(pieces["watch"])
         if recipe.cached is not None:
             recipe.cached.restore(pieces["features"])

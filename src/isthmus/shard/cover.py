@@ -139,6 +139,16 @@ class Covered(Shard):
     def inner_out(self) -> Csr:
         return self._of.inner_out
 
+    @cached_property
+    def lent_rows(self) -> Tensor:
+        """My rows that sums for others are made of, int64."""
+        return self.sums.edges.csr.indices.unique().long()
+
+    @cached_property
+    def leaving_rows(self) -> Tensor:
+        """My rows that leave as they are or in a sum, int64."""
+        return torch.cat([self.links.boundary_rows.long(), self.lent_rows]).unique()
+
     def norm(self, name: str, dtype: torch.dtype) -> Norm:
         if (name, dtype) not in self._norms:
             norm = self._of.norm(name, dtype).drawn(self._kept, None)
