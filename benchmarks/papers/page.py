@@ -134,8 +134,9 @@ def page(paper: Paper, results: Results, command: str) -> str:
     parts = [
         f"# {paper.title}: its tables, done again",
         f"Made by `{command}` on {machine()}; {WORKERS} workers of one thread{hosts}. Published "
-        f"figures: {paper.hardware}. Hardware, graphs and models differ, so ratios to the same base are compared, not seconds. Methods run as "
-        "published (`savings=as-published`) but for the rows called *here*, which are this library's defaults.",
+        f"figures: {paper.hardware}. Hardware, graphs and models differ, so ratios to the same base are compared, not "
+        "seconds. Methods run as published (`savings=as-published`) but for the rows called *here*, which are this "
+        "library's defaults.",
         f"Times are of {steps} steps over links between network namespaces, chosen so that `vanilla` "
         "waits for three quarters of a step; entries take turns until the two fastest of each are within "
         f"{ALIKE - 1:.0%}, and the mean of these counts. Scores and bytes are of trainings without a limit (*steps*), "

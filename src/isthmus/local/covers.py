@@ -63,9 +63,9 @@ class Covers:
         needed = self.needed.is_needed(only)
         # The rows that a worker computes for the layer above are its own affair: what all make together goes by needed.
         if needed not in self._covers:
-            cover = self._cover(edges if needed else self.whole, only if needed else None)
+            found = self._cover(edges if needed else self.whole, only if needed else None)
             links = self.needed.links_at(0, needed=True) if needed else self.whole.links
-            self._covers[needed] = cover if self._pays(cover, links) else None
+            self._covers[needed] = found if self._pays(found, links) else None
         cover = self._covers[needed]
         if cover is None:
             return None
