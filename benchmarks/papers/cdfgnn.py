@@ -116,8 +116,8 @@ FIGURE_6 = Table(
     """
     The paper counts coding and comparing as communication; here they are computing, on two cores that four workers
     share, where a GPU does not notice them. A cache tells in one bit per row which rows come, a message of its own
-    before each of eight exchanges, and who computes longer is waited for longer: on reddit, whose exchanges are of 2,800 rows
-    a part, that is more than the rows spared in the first 40 steps; on products, with 21,000, it is not.
+    before each of eight exchanges, and who computes longer is waited for longer: on reddit, whose exchanges are of
+    2,800 rows a part, that is more than the rows spared in the first 40 steps; on products, with 21,000, it is not.
     """,
 )
 
