@@ -106,7 +106,7 @@ def test_another_option_is_refused(book, tmp_path):
 
 
 def test_what_a_run_tells_of_stale_rows(book, tmp_path):
-    _, summary = run(book, "pipegcn", {"staleness": 2}, 12, tmp_path / "run", probe_every=4)
+    _, summary = run(book, "pipegcn", {"staleness": 2}, 12, tmp_path / "run", probe_every=4, cut="edge")
     assert summary["staleness"]["max"] == 2
     assert 1.5 < summary["staleness"]["mean"] <= 2
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
