@@ -27,15 +27,17 @@ from isthmus.partition import Book, partition
 from isthmus.testbed import Testbed
 
 PEER = Path(__file__).parent / "distdgl_peer.py"
-OURS: dict[str, list[str]] = {
+TOGETHER = ["--batch", "together"]
+OURS: dict[str, list[str]] = {  # the recipe, with what is set, and options
     "distdgl": [],
-    "distdgl precision=bf16": ["--set", "precision=bf16"],
-    "distdgl, together": ["--batch", "together"],
-    "distdgl precision=bf16, together": ["--batch", "together", "--set", "precision=bf16"],
-    "distdgl precision=bf16 draw=labor": ["--set", "precision=bf16", "--set", "draw=labor"],
-    "distdgl precision=bf16 draw=labor, together": [
-        *("--batch", "together", "--set", "precision=bf16", "--set", "draw=labor")
-    ],
+    "bytegnn": [],
+    "bytegnn scheduler=fifo": [],
+    "few-rows": [],
+    "distdgl precision=bf16": [],
+    "distdgl precision=bf16 draw=labor": [],
+    "distdgl, together": TOGETHER,
+    "distdgl precision=bf16, together": TOGETHER,
+    "distdgl precision=bf16 draw=labor, together": TOGETHER,
 }
 PORT = 30050  # of DGL's servers, on hosts of our own
 MACHINE = """
@@ -53,11 +55,13 @@ class DistDgl:
     """DistDGL's side: exported and cut once, then servers and trainers for every turn."""
 
     def __init__(self, python: str, graph: str, folder: Path):
-        self.python, self.folder = python, folder
-        loaded = load(graph)
-        arrays = {"indptr": loaded.indptr, "indices": loaded.indices, "x": np.asarray(loaded.x, np.float32)}
-        np.savez(folder / "graph.npz", **arrays, y=loaded.y.astype(np.int64), train=loaded.train_mask[:, 0])
-        self.classes = int(loaded.y.max()) + 1
+        self.python, self.folder, file = python, folder, folder / "graph.npz"
+        if not file.exists():
+            loaded = load(graph)
+            arrays = {"indptr": loaded.indptr, "indices": loaded.indices, "x": np.asarray(loaded.x, np.float32)}
+            np.savez(file, **arrays, y=loaded.y.astype(np.int64), train=loaded.train_mask[:, 0])
+        with np.load(file) as stored:
+            self.classes = int(stored["y"].max()) + 1
         if not (folder / "parts").exists():
             subprocess.run([python, str(PEER), "part", str(folder)], env=self._environ({}), check=True)
 
@@ -98,13 +102,15 @@ class DistDgl:
         return {**os.environ, "DGLBACKEND": "pytorch", "OMP_NUM_THREADS": "1", **place}
 
 
-def ours(book: Book, own: list[str], asked: argparse.Namespace, out: Path) -> float:
+def ours(book: Book, name: str, asked: argparse.Namespace, out: Path) -> float:
     """Return the seeds per second of both workers of `isthmus train`."""
+    recipe, *settings = name.removesuffix(", together").split()
+    own = [*OURS[name], *(word for one in settings for word in ("--set", one))]
     size, train = 2 * asked.batch, book.train[0]
     isthmus = Path(sys.executable).parent / "isthmus"
     argv = [
         *(isthmus, "testbed", "--hosts", 2, "--link", asked.link, "--"),
-        *(isthmus, "train", book.folder, "--recipe", "distdgl", *own, "--threads", 1, "--out", out, "--quiet"),
+        *(isthmus, "train", book.folder, "--recipe", recipe, *own, "--threads", 1, "--out", out, "--quiet"),
         *("--model", "sage", "--layers", 3, "--hidden", asked.hidden, "--dropout", 0, "--lr", 0.003),
         *("--batch-size", size, "--fanout", asked.fanout, "--rows", "owner"),
         *("--epochs", asked.epochs, "--eval-every", 10**6),
@@ -139,8 +145,8 @@ def main() -> None:
             if peer is not None:
                 with Testbed(2, asked.link) as testbed:
                     found.setdefault("DistDGL", []).append(peer.train(testbed, asked))
-            for name, own in [one for one in OURS.items() if not asked.only or one[0] in asked.only.split(";")]:
-                found.setdefault(name, []).append(ours(book, own, asked, Path(scratch) / f"{turn}-{name}"))
+            for name in [one for one in OURS if not asked.only or one in asked.only.split(";")]:
+                found.setdefault(name, []).append(ours(book, name, asked, Path(scratch) / f"{turn}-{name}"))
     print(f"{asked.graph}, 2 machines, links of {asked.link}, 2 × {asked.batch} seeds\n")
     print("| | seeds/s | of turns | × DistDGL |\n|---|---|---|---|")
     for name, speeds in found.items():

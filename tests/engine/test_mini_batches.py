@@ -255,3 +255,18 @@ def test_graphsage_is_distdgl_with_the_papers_sizes(tmp_path):
         run(book, asked(**how), find(name).policy()) for name, how in (("distdgl", given), ("graphsage", sizes))
     )
     assert_equal_runs(want, got, 0)
+
+
+def test_few_rows_is_distdgl_where_nothing_is_left_out(tmp_path):
+    book, whole = cut(community_graph(), 2, "random", tmp_path), {"draw": "uniform", "precision": "fp32"}
+    given = {"distdgl": {}, "few-rows": {**whole, "cache_rows": 0.0}}
+    want, got = (run(book, asked(), find(name).policy(how)) for name, how in given.items())
+    assert_equal_runs(want, got, 0)
+
+
+def test_few_rows_on_any_number_of_workers(tmp_path):
+    alone, *more = (
+        run(cut(community_graph(), n, "random", tmp_path), asked(), find("few-rows").policy()) for n in (1, 2, 3)
+    )
+    for several in more:
+        assert_equal_runs(alone, several)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from products import pairwise
 from torch import Tensor
+from torch.nn import functional
 
 from isthmus import kernels
-from isthmus.kernels import Csr, SparseMatrix
+from isthmus.kernels import Csr, SparseMatrix, products
 from isthmus.kernels.linear import linear
+from isthmus.kernels.native import core
 
 ROUNDING = 2.0**-8  # of one value in bf16, relative
 
@@ -101,6 +104,35 @@ def test_products_of_many_rows(widths, out, biased, relu, threads, monkeypatch):
     of_rows, of_weight = passed @ exact, passed.t() @ rows
     for one, want_of in zip(got_of, [*of_rows.split(widths, 1), of_weight, passed.sum(0)], strict=False):
         torch.testing.assert_close(one.double(), want_of, rtol=1e-5, atol=5e-4)
+
+
+@pytest.mark.parametrize(*pairwise(depth=[5, 256, 700], biased=[False, True], relu=[False, True], threads=[1, 2]))
+def test_native_products_and_their_twins_agree(depth, biased, relu, threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    x, by = drawn(300, depth), drawn(300, 37, seed=3)
+    found = []
+    for native in ("1", "0"):
+        monkeypatch.setenv("ISTHMUS_NATIVE", native)
+        core.cache_clear()
+        leaves = [x.clone().requires_grad_(), drawn(37, depth, seed=1).requires_grad_()]
+        leaves += [drawn(37, seed=2).requires_grad_()] if biased else []
+        out = products.product(leaves[:1], leaves[1], leaves[2] if biased else None, relu)
+        found.append([out, *torch.autograd.grad(out, leaves, by)])
+    core.cache_clear()
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_long_sums_of_products_err_no_more_than_torchs():
+    x, weight = drawn(300, 8000).abs(), drawn(16, 8000, seed=1).abs()
+    exact = x.double() @ weight.double().t()
+    error = (products.product([x], weight).double() / exact - 1).abs().mean()
+    assert error <= 3 * (functional.linear(x, weight).double() / exact - 1).abs().mean() + 1e-8
+    many, grads = drawn(60_000, 8).abs(), drawn(60_000, 5, seed=4).abs()
+    weight = drawn(5, 8, seed=5).requires_grad_()
+    products.product([many], weight).backward(grads)
+    exact = grads.double().t() @ many.double()
+    assert (weight.grad.double() / exact - 1).abs().max() < 2e-6
 
 
 def test_products_of_input_rows_make_no_gradient_of_them():

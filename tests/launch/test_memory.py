@@ -54,3 +54,26 @@ def test_unless_the_user_decides_otherwise(monkeypatch, variable, asked):
     with memory.kept_blocks({variable: "1"}):
         pass
     assert len(calls) == asked
+
+
+def test_the_memory_is_that_of_the_tightest_limit(tmp_path):
+    (tmp_path / "own").write_text("9:memory:/mine\n0::/mine\n")
+    for group, limit in (("", "max"), ("mine", str(2**30))):
+        (tmp_path / group).mkdir(exist_ok=True)
+        (tmp_path / group / "memory.max").write_text(limit)
+    assert memory.all_memory(tmp_path, tmp_path / "own") == 2**30
+    assert memory.all_memory(tmp_path, tmp_path / "nothing") > 2**30
+
+
+def test_little_is_kept_where_files_take_the_memory(tmp_path, monkeypatch):
+    (tmp_path / "part-0").mkdir()
+    (tmp_path / "part-0" / "x.npy").write_bytes(bytes(600))
+    for most, tight in ((1000, True), (2000, False), (None, False)):
+        monkeypatch.setattr(memory, "all_memory", lambda most=most: most)
+        assert memory.is_tight(tmp_path) == tight
+    calls = []
+    monkeypatch.setattr(memory, "_keep", lambda libc, **limits: calls.append(limits["blocks"]))
+    for tight in (True, False):
+        with memory.kept_blocks({}, tight):
+            pass
+    assert calls[0] == 2**20 < calls[2]

@@ -16,8 +16,9 @@ _SPARE = 8  # buffers are made 1/8 larger than asked, because drawn messages dif
 class Buffers:
     """A pool that hands out tensors of any shape; each is the caller's until it is given back."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
+    def __init__(self, device: torch.device | None = None, most: int | None = None) -> None:
+        """``most``: the bytes that are kept for later, at most; those that were given back first are let go."""
+        self.device, self.most = device, most
         self.reuses = device is None or device.type == "cpu"  # torch keeps freed memory of other devices by itself
         self._free: list[Tensor] = []
         self._lending = threading.Lock()
@@ -29,6 +30,8 @@ class Buffers:
             size *= extent
         if not size or not self.reuses:
             return torch.empty(shape, dtype=dtype, device=self.device)
+        while self.most is not None and sum(memory.numel() for memory in self._free) > self.most:
+            self._free.pop(0)
         fitting = [i for i, memory in enumerate(self._free) if size <= memory.numel() <= 2 * size]
         if fitting:
             memory = self._free.pop(min(fitting, key=lambda i: self._free[i].numel()))
@@ -60,7 +63,8 @@ class Buffers:
             self._free.append(memory)
 
 
-_ROOM, _LEAST, _MOST = Buffers(), 2**20, 2**28  # bytes of what is worth to be kept; more would cost too much
+_LEAST, _MOST = 2**20, 2**28  # bytes of what is worth to be kept; more would cost too much
+_ROOM = Buffers(most=2**29)
 
 
 def room(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -29,6 +29,23 @@ def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bo
     store(csr, total, scaled, weights, out, accumulate)
 
 
+def product(rows: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, accumulate: bool, relu: bool) -> None:
+    total = rows @ weight.t()
+    total = total if bias is None else total + bias
+    total = out + total if accumulate else total
+    out.copy_(total.relu() if relu else total)
+
+
+def product_gradients(
+    grad: Tensor, passed: Tensor | None, rows: Tensor, of_bias: Tensor | None, masked: Tensor | None
+) -> Tensor:
+    grad = grad if passed is None else torch.where(passed > 0, grad, 0)
+    for out, value in ((of_bias, grad.sum(0)), (masked, grad)):
+        if out is not None:
+            out.copy_(value)
+    return grad.t() @ rows
+
+
 def store(csr: Csr, total: Tensor, scaled: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:
     """Add the rows' own to the sums over their edges, scale them, and put them where they belong."""
     if weights.add_self:

@@ -25,7 +25,7 @@ from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
-from isthmus.launch.memory import kept_blocks
+from isthmus.launch.memory import is_tight, kept_blocks
 from isthmus.launch.network import LOOPBACK_ADDRESS, LOOPBACK_INTERFACE, addresses, towards
 from isthmus.launch.place import Place, local_rank, threads_for
 from isthmus.launch.signals import asked_to_stop
@@ -115,7 +115,7 @@ def run(job: Job, transport: Transport, local_size: int = 1, last: bool = False)
     """Do this worker's share of the job and return the summary; `last`: this process does nothing else afterwards."""
     torch.set_num_threads(threads_for(local_size, job.threads))
     room = enough_memory(f"what worker {transport.rank} has of {job.parts}")
-    with kept_blocks(), room, deterministic(job.deterministic):
+    with kept_blocks(tight=is_tight(Path(job.parts))), room, deterministic(job.deterministic):
         return _run(job, transport, local_size, last)
 
 

@@ -18,6 +18,7 @@ from isthmus.recipes.distdgl import DISTDGL
 from isthmus.recipes.distgnn import DISTGNN
 from isthmus.recipes.ec_graph import EC_GRAPH
 from isthmus.recipes.exact import EXACT
+from isthmus.recipes.few_rows import FEW_ROWS
 from isthmus.recipes.graphsage import GRAPHSAGE
 from isthmus.recipes.graphsaint import GRAPHSAINT
 from isthmus.recipes.isthmus import ISTHMUS
@@ -49,6 +50,7 @@ _ALL = (
     COFREE,
     DISTDGL,
     BYTEGNN,
+    FEW_ROWS,
     GRAPHSAGE,
     CLUSTER_GCN,
     GRAPHSAINT,

@@ -18,6 +18,7 @@ constexpr int kLanes = F::lanes;
 constexpr int kTall = ISTHMUS_VECTOR_BYTES == 64 ? 14 : ISTHMUS_VECTOR_BYTES == 32 ? 6 : 4;  // of a tile of sums: 2 vectors
                                                                                              // a row, all in registers
 constexpr int kPanel = 128;                                 // rows whose gradients are summed at once: they fit into L2
+constexpr int kDepth = 256;                                 // columns that are summed at once: long sums would err more
 
 inline void prefetch(const float* from, int64_t count) {
   for (int64_t i = 0; i < count; i += kCacheLine / sizeof(float)) __builtin_prefetch(from + i);
@@ -62,7 +63,13 @@ struct Product {
 template <int R, int C>
 void product_tile(const Product& task, const float* x, int64_t vector, float* out) {
   V sum[R][C] = {};
-  tile<R, C>(task.depth, x, task.x_stride, 1, task.right.strip(vector), sum);
+  tile<R, C>(std::min<int64_t>(kDepth, task.depth), x, task.x_stride, 1, task.right.strip(vector), sum);
+  for (int64_t p = kDepth; p < task.depth; p += kDepth) {
+    V part[R][C] = {};
+    tile<R, C>(std::min<int64_t>(kDepth, task.depth - p), x + p, task.x_stride, 1, task.right.strip(vector) + p * C * kLanes, part);
+    for (int i = 0; i < R; ++i)
+      for (int c = 0; c < C; ++c) sum[i][c] += part[i][c];
+  }
   const int64_t column = vector * kLanes, width = std::min<int64_t>(C * kLanes, task.right.width - column);
   alignas(kCacheLine) float row[C * kLanes], bias[C * kLanes] = {};
   if (task.bias) std::memcpy(bias, task.bias + column, width * sizeof(float));
@@ -115,12 +122,13 @@ void weight_rows(int64_t few, int64_t rows, const float* g, const Strips& x, flo
   const int64_t stride = vectors_of(x.width) * kLanes;
   const auto add = [&](auto columns, int64_t v) {
     constexpr int C = decltype(columns)::value;
-    V sum[R][C];
-    for (int i = 0; i < R; ++i)
-      for (int c = 0; c < C; ++c) sum[i][c] = load(of_weight + i * stride + (v + c) * kLanes);
+    V sum[R][C] = {};
     tile<R, C>(rows, g, 1, R, x.strip(v), sum);
     for (int i = 0; i < R; ++i)
-      for (int c = 0; c < C; ++c) store(of_weight + i * stride + (v + c) * kLanes, sum[i][c]);
+      for (int c = 0; c < C; ++c) {
+        float* to = of_weight + i * stride + (v + c) * kLanes;
+        store(to, load(to) + sum[i][c]);
+      }
   };
   for (int64_t v = 0; v < vectors_of(x.width); v += 2)
     if (x.vectors(v) == 2) add(std::integral_constant<int, 2>(), v);
@@ -165,18 +173,20 @@ ISTHMUS_API void product_grad_f32(int64_t n, int64_t depth, int64_t width, const
 #endif
     float* of_b = of_w + width * wide;
     Strips rows(kPanel, depth);
-    std::unique_ptr<float[]> g(new float[tiles * region]), row(new float[width + kLanes]());
+    std::unique_ptr<float[]> g(new float[tiles * region]), row(new float[width + kLanes]()), of_panel(new float[width]);
     for (int64_t begin = first; begin < last; begin += kPanel) {
       const int64_t count = std::min<int64_t>(kPanel, last - begin), next = std::min(begin + kPanel, last);
+      std::fill_n(of_panel.get(), width, 0.0f);
       for (int64_t r = 0; r < count; ++r) {
         const int64_t at = begin + r;
-        take_row(width, grad + at * grad_stride, result ? result + at * width : nullptr, row.get(), of_b);
+        take_row(width, grad + at * grad_stride, result ? result + at * width : nullptr, row.get(), of_panel.get());
         if (masked) std::memcpy(masked + at * width, row.get(), width * sizeof(float));
         if (!of_weight) continue;
         for (int64_t o = 0; o < width; o += high)  // what is written too much is overwritten, or never read
           store(g.get() + o / high * region + r * std::min(high, width - o), load(row.get() + o));
         copy_row(r, x + at * x_stride, rows);
       }
+      for (int64_t o = 0; o < width; ++o) of_b[o] += of_panel[o];
       for (int64_t o = 0; of_weight && o < width; o += high) {
         const int64_t from = next + o * kPanel / width, few = std::min<int64_t>(high * kPanel / width + 1, last - from);
         for (int64_t at = from; at < from + few; ++at) {  // of the panel that is next
