@@ -48,7 +48,7 @@ def run(graph: str, name: str, seed: int, asked: argparse.Namespace) -> dict:
         shape, recipe=recipe, steps=asked.steps, eval_every=max(asked.steps // 6, 1), seed=seed, batch_size=size
     )
     book, policy, begun = Book.read(folder), find(recipe).policy(options), time.perf_counter()
-    found = Hub(1).run(lambda transport: train(book, config, transport, policy=policy))[0].summary
+    found = Hub(1, timeout=3600).run(lambda transport: train(book, config, transport, policy=policy))[0].summary
     return {
         "graph": graph, "name": name, "seed": seed, "steps": asked.steps, "hidden": asked.hidden,
         "test": found["test"]["score"], "val": found["best_val"], "seconds": time.perf_counter() - begun,
