@@ -37,6 +37,7 @@ Blocks = Rows | tuple[Tensor | HostRows, ...]
 Same = TypeVar("Same", Tensor, SparseMatrix, HostRows, Rows)
 
 
+@straight("aggregate", "propagate", "halo", "pair", "attend", "linear", "dropout")
 class LocalGraph(AllNodes, EdgeData):
     """One worker's part of the graph: its inner nodes, the halo nodes they read, and the links to the owners.
 
@@ -67,7 +68,6 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Aggregations
 
-    @straight
     def aggregate(
         self, x: Tensor, norm: str = "gcn", only: Tensor | None = None, *, through: Tensor | None = None
     ) -> Tensor:
@@ -85,7 +85,6 @@ class LocalGraph(AllNodes, EdgeData):
             check_only(only, self.num_rows)
         return self._aggregate(x, norm, only, through)
 
-    @straight
     def propagate(
         self,
         x: Rows,
@@ -127,7 +126,6 @@ class LocalGraph(AllNodes, EdgeData):
         out = out if own is None else out + own
         return torch.relu(out) if as_made == "relu" else out
 
-    @straight
     def halo(self, x: Rows, weight: Tensor | None = None) -> Tensor:
         """Return inner rows, then the halo rows fetched from their owners, [n + h, F], as `edge_index` numbers them.
 
@@ -147,12 +145,10 @@ class LocalGraph(AllNodes, EdgeData):
             return self.linear(self._halo(x), weight)
         return self._halo(self.linear(x, weight))
 
-    @straight
     def pair(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (`halo` rows, rows of the targets), as PyG's bipartite convolutions take them with `edge_index`."""
         return self.halo(x), self._own(x)
 
-    @straight
     def attend(self, target: Tensor, source: Tensor, x: Tensor, slope: float = 0.2) -> Tensor:
         """Return softmax attention over N(i) ∪ i: target [n, H]; source, x [n + h, H(·D)] → [n, H·D]."""
         if self.runtime.whole.replicated:
@@ -161,7 +157,6 @@ class LocalGraph(AllNodes, EdgeData):
 
     # Row by row
 
-    @straight
     def linear(self, blocks: Blocks, weight: Tensor, bias: Tensor | None = None, *, as_made: AsMade = False) -> Tensor:
         """Return [X_1 | X_2 | …] Wᵀ (+ b), [n, out], for rows X or blocks of them side by side, X_k [n, in_k].
 
@@ -172,7 +167,6 @@ class LocalGraph(AllNodes, EdgeData):
         out = self.runtime.linear(blocks, weight, bias, as_made == "relu")
         return out if as_made else out.to(weight.dtype)
 
-    @straight
     def dropout(self, x: Same, p: float, *, relu: bool = False) -> Same:
         """Return x after dropout (after relu, if asked) whose mask is a function of (seed, step, call, node, feature).
 
@@ -244,9 +238,9 @@ class LocalGraph(AllNodes, EdgeData):
         return self.runtime.needed.sources(self.runtime.drawn, thinned)
 
     def __repr__(self) -> str:
-        run = self.runtime
-        who, edges = f"worker {run.transport.rank} of {run.transport.size}", run.whole.num_edges
-        return f"LocalGraph({who}: {run.whole.num_inner} inner, {run.whole.num_halo} halo nodes, {edges} edges)"
+        at, has = self.runtime.transport, self.runtime.whole
+        about = f"{has.num_inner} inner, {has.num_halo} halo nodes, {has.num_edges} edges"
+        return f"LocalGraph(worker {at.rank} of {at.size}: {about})"
 
     # The path that rows take
 
@@ -341,15 +335,13 @@ class LocalGraph(AllNodes, EdgeData):
         if run.drawn.alone:
             return x
         if run.is_fixed(x) and run.cached is None:
-            picked = run.drawn.picked
-            if picked is None:
+            if run.drawn.picked is None:
                 return run.fixed.lent("halo", partial(exchange.with_halo, run, x, site, exact=True))
-            return torch.cat([x, kept_halo(run, site)[self.num_inner + picked]])
+            return torch.cat([x, kept_halo(run, site)[self.num_inner + run.drawn.picked]])
         if not run.training:
             return exchange.with_halo(run, x, site, exact=True)
         late = self._late(x)
-        source = x if late is None else late.before
-        run.schedule.record(source, None, "sum")
+        run.schedule.record(source := x if late is None else late.before, None, "sum")
         if run.is_fixed(source):
             return torch.cat([x, fixed_halo(run, source, site, late)])
         watch_rows(run, site, x, None)

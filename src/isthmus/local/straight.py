@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Class = TypeVar("Class", bound=type)
 
 
-def straight(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function call torch straight, not by way of what watches its caller's model."""
+def straight(*names: str) -> Callable[[Class], Class]:
+    """Let these methods of a class call torch straight, not by way of what watches their caller's model."""
 
-    @wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> R:
+    def changed(kind: Class) -> Class:
+        for name in names:
+            setattr(kind, name, _straight(getattr(kind, name)))
+        return kind
+
+    return changed
+
+
+def _straight(method: Callable) -> Callable:
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
         with torch._C.DisableTorchFunction():
-            return function(*args, **options)
+            return method(*args, **options)
 
     return call
