@@ -153,7 +153,7 @@ def test_absent_worker_is_named():
         assert said[rank].startswith("WorkerError: worker 1 of 3 did not arrive")
 
 
-@pytest.mark.parametrize("mode", ["meet", "elsewhere"])
+@pytest.mark.parametrize("mode", ["meet", pytest.param("elsewhere", marks=pytest.mark.full)])
 def test_worker_that_met_but_does_not_connect_is_named(mode):
     """The worker ends after the meeting; or its interface does not exist, which it says itself."""
     said = processes([0, 1, 2], 3, mode)

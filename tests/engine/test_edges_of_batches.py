@@ -151,7 +151,7 @@ def test_pygs_models_get_what_drawn_edges_carry(tmp_path, name):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
     few = config(dropout=0.0, batch_size=13, fanout="4,3")
     alone = run(books[1], few, policy(), model)
-    for workers, asked in ((2, {"structure": "owner"}), (3, {"batch": "together"}), (2, {})):
+    for workers, asked in ((2, {"structure": "owner"}), (3, {"batch": "together"})):
         assert_equal_runs(alone, run(books[workers], replace(few, **asked), policy(), model))
 
 

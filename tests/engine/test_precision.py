@@ -41,8 +41,7 @@ def test_bf16_trains_like_fp32(tmp_path, recipe, model, sparse):
     assert halved[0][-1] < halved[0][0]
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("recipe", ["pipegcn", "psc-gcn", "isthmus"])
+@pytest.mark.parametrize(*each_value(recipe=["pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage"]))
 def test_workers_with_many_and_with_few_training_nodes_send_the_same(tmp_path, recipe, model):
     """They compute in different orders, some in bf16, but what crosses is of one kind, probes too."""
     graph = community_graph(240)

@@ -10,6 +10,7 @@ import torch
 from docs.pages import blocks
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut
+from oracle.harness import STEPS
 from oracle.skip_gram import losses, negatives, positive
 from runs import in_folder
 
@@ -95,16 +96,16 @@ def test_negatives_come_by_degree(tmp_path):
 
 
 @pytest.mark.parametrize(("model", "walk", "by"), [("gcn", 1, "degree"), ("sage", 2, "uniform")])
-def test_thirty_steps_of_the_literal_algorithm(tmp_path, model, walk, by):
+def test_steps_of_the_literal_algorithm(tmp_path, model, walk, by):
     graph = sparse(directed=model == "sage")
     shape = ModelConfig(model=model, layers=2, hidden=6, dropout=0.0)
-    values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.1, "seed": 2, "steps": 30, "eval_every": 30}
+    values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.1, "seed": 2, "steps": STEPS, "eval_every": STEPS}
     literal = TrainConfig(
         shape, batch_size=31, fanout="4,3", loss=f"skip-gram,walk={walk},negatives=2,by={by}", **values
     )
     first = shape.build(graph.num_features, 6, literal.seed).double()
     told = {"fanouts": [4, 3], "size": 31, "seed": 2, "lr": 0.1, "walk": walk, "negatives": 2, "by": by}
-    want = losses(graph, model, [p.detach() for p in first.parameters()], told, 30)
+    want = losses(graph, model, [p.detach() for p in first.parameters()], told, STEPS)
     for workers, recipe in ((1, "distdgl"), (2, "bytegnn"), (3, "bytegnn"), (4, "graphsage")):
         got = run(cut(graph, workers, "random", tmp_path), literal, find(recipe).policy({}))[0]
         torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-10)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, weighted_graph
+from oracle.harness import STEPS
 from oracle.vr_gcn import losses
 from runs import in_folder
 
@@ -24,13 +25,13 @@ def vr(neighbours=2, **options):
 
 
 @pytest.mark.parametrize(("model", "weighted"), [("gcn", True), ("sage", False)])
-def test_thirty_steps_of_the_literal_algorithm(tmp_path, model, weighted):
+def test_steps_of_the_literal_algorithm(tmp_path, model, weighted):
     graph = weighted_graph(directed=model == "sage")
     graph = graph if weighted else replace(graph, edge_attr=None)
     shape = ModelConfig(model=model, layers=3, hidden=8, dropout=0.0)
-    values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.5, "seed": 2, "steps": 30, "eval_every": 30}
+    values = {"dtype": "float64", "optimizer": "sgd", "lr": 0.5, "seed": 2, "steps": STEPS, "eval_every": STEPS}
     first = shape.build(graph.num_features, graph.num_classes, 2).double()
-    want = losses(graph, model, [p.detach() for p in first.parameters()], 2, 13, 2, 30, 0.5)
+    want = losses(graph, model, [p.detach() for p in first.parameters()], 2, 13, 2, STEPS, 0.5)
     for workers in (1, 2, 3, 4):
         book = cut(graph, workers, "random", tmp_path)
         got = run(book, TrainConfig(shape, batch_size=13, recipe="vr-gcn", **values), vr())[0]

@@ -61,8 +61,8 @@ def test_on_two_hosts_of_two_workers_a_row_crosses_once(tmp_path):
 
 
 def test_only_bytes_between_hosts_are_counted():
-    """Workers 0 and 2 share a host, 1 and 3 the other."""
-    sent = [{"1": 10, "2": 1000, "3": 100}, {"3": 1000}, {"0": 1000}, {"0": 7}]
+    """Workers 0 and 1 share a host, 2 and 3 the other."""
+    sent = [{"1": 1000, "2": 10, "3": 100}, {"0": 1000}, {"3": 1000}, {"0": 7}]
     assert _crossed(2, sent)["counted_bytes"] == 10 + 100 + 7
     assert _crossed(4, sent)["counted_bytes"] == sum(size for peers in sent for size in peers.values())
     assert _crossed(1, sent)["counted_bytes"] == 0

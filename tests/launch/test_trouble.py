@@ -204,8 +204,25 @@ def test_a_model_that_raises_is_shown_once_and_not_tried_again(tmp_path):
     assert "starting again" not in run.stderr
     last = run.stderr.strip().splitlines()[-1]
     assert last.startswith("error: worker 0 raised AttributeError: 'Net' object has no attribute 'first'")
+
+
+@pytest.mark.full
+def test_a_model_that_ends_its_worker(tmp_path):
+    book = cut(community_graph(), 2, "metis", tmp_path)
     (tmp_path / "models.py").write_text(RAISES.replace("return self.first(x)", "raise SystemExit(2)"))
-    run = subprocess.run([*command, "--out", "other"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    command = (
+        sys.executable,
+        "-m",
+        "isthmus",
+        "train",
+        book.folder,
+        "--model",
+        "models:Net",
+        "--out",
+        "run",
+        "--quiet",
+    )
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert run.returncode == 3
     assert run.stderr.strip().splitlines()[-1].startswith("error: worker 0 raised SystemExit: 2 (models.py")
 
