@@ -45,7 +45,7 @@ test-all: $(READY)  ## the same with whole products of cases (marked full) where
 coverage: $(READY)  ## the suite with a count of the lines that it runs: build/coverage/index.html, and a table of the rooms
 	$(BIN)/python -m pytest -n 2 --cov=isthmus --cov-report=html:build/coverage --cov-report=term
 
-fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refused in one line (make test has 2,000)
+fuzz: $(READY)  ## 50,000 spoiled inputs, each of which must succeed or be refused in one line (make test has 1,000)
 	ISTHMUS_FUZZ_CASES=50000 $(BIN)/python -m pytest tests/fuzz
 
 lint: $(READY)

@@ -216,6 +216,7 @@ def test_workers_end_with_their_starter(tmp_path):
     assert not alive(workers)
 
 
+@pytest.mark.full  # in make test tests/api and tests/launch join by torchrun
 def test_torchrun_joins(tmp_path):
     book = cut(community_graph(), 2, "random", tmp_path)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "isthmus"]

@@ -37,7 +37,8 @@ def test_every_pair_is_measured_once_in_each_direction():
     assert all(link.bits_per_second > 1e6 and 0 < link.latency_seconds < 10 for link in results[0])
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [2, 3])
 def test_under_torchrun(workers):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
     environ = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}

@@ -10,6 +10,7 @@ import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows, weighted_graph, with_few
 from oracle.mini_batch_training import losses
+from products import each_value
 from torch import nn
 
 import isthmus
@@ -80,8 +81,7 @@ def test_all_neighbours_of_all_training_nodes_are_the_full_graph(tmp_path):
     assert_equal_runs(full, drawn)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(*each_value(weighted=[False, True], model=["gcn", "sage"]))
 def test_thirty_steps_of_the_literal_algorithm(tmp_path, model, weighted):
     graph = weighted_graph(directed=model == "sage")
     graph = graph if weighted else replace(graph, edge_attr=None)

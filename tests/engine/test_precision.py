@@ -9,7 +9,7 @@ import pytest
 import torch
 from exactly import assert_equal_runs, config, run
 from graphs import community_graph, cut, sparse_rows
-from products import each_value, pairwise
+from products import each_value
 from torch import nn
 
 from isthmus.kernels import linear
@@ -84,7 +84,7 @@ def test_layer_norm_in_bf16(tmp_path, recipe):
 
 
 @pytest.mark.parametrize(
-    *pairwise(recipe=["exact", "pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage"], precision=["fp32", "bf16"])
+    *each_value(recipe=["exact", "pipegcn", "psc-gcn", "isthmus"], model=["gcn", "sage"], precision=["fp32", "bf16"])
 )
 def test_rows_that_are_read_in_bf16(tmp_path, recipe, model, precision):
     book, asked = cut(community_graph(), 3, "metis", tmp_path), config(model, 0.3, dtype="float32")

@@ -20,9 +20,9 @@ CASES = [
     ("exact", {"bits": 4, "feedback": True}),
     ("vanilla", {"bits": 8, "rounding": "stochastic"}),
     ("cagnet", {"bits": 8}),
-    ("bns", {"rate": 0.3}),
+    pytest.param("bns", {"rate": 0.3}, marks=pytest.mark.full),
     ("bns", {"rate": 0.3, "bits": 8, "feedback": True}),
-    ("boundary-edge", {"rate": 0.5}),
+    pytest.param("boundary-edge", {"rate": 0.5}, marks=pytest.mark.full),  # as bns
     ("drop-edge", {"rate": 0.5}),
     ("pipegcn", {"staleness": 3}),
     ("pipegcn", {"staleness": 1, "smooth_features": 0.95, "smooth_gradients": 0.9}),
@@ -34,7 +34,7 @@ CASES = [
     ("psc-gcn", {"rate": 1, "staleness": 1, "cache_rows": 20, "cache": "degree"}),
     ("psc-gcn", {**BARE, "staleness": 2, "refresh": 1}),  # gradients under way are of a graph of old sizes
     ("isthmus", {"rate": 0.4, "refresh": 3, "guard": "off"}),
-    ("isthmus", {"rate": 0.4, "refresh": 1, "guard": "off"}),
+    pytest.param("isthmus", {"rate": 0.4, "refresh": 1, "guard": "off"}, marks=pytest.mark.full),
     (
         "isthmus",
         {"rate": 0.4, "refresh": 3, "bits": 4, "staleness": 2, "cache_rows": 0.2, "feedback": True, "guard": "off"},

@@ -1,7 +1,7 @@
 """Tools of the fuzz tests: how many cases there are, what may come of one, and ways to spoil files.
 
 Every case ends well or with an `InputError` of one line: nothing else is raised, nobody waits, and memory is bounded.
-Cases are drawn from a fixed seed: 2,000 in all by `make test`, 50,000 by `make fuzz`.
+Cases are drawn from a fixed seed: 1,000 in all by `make test`, 50,000 by `make fuzz`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from isthmus.errors import InputError
 
-CASES = int(os.environ.get("ISTHMUS_FUZZ_CASES", "2000"))
+CASES = int(os.environ.get("ISTHMUS_FUZZ_CASES", "1000"))
 SHARES = {"npz": 0.25, "tables": 0.2, "data": 0.2, "folder": 0.1, "parts": 0.1, "run": 0.075, "config": 0.075}
 MEMORY = 2 << 30  # bytes beyond what the process has, of addresses
 PATIENCE = 60.0  # seconds of a case, on a machine with other work

@@ -31,7 +31,9 @@ def srun(rank: int, port: int) -> dict[str, str]:
     [
         (torchrun, ("--lr", "0.5"), "lr is 0.01 on worker 0 and 0.5 on worker 1"),
         pytest.param(srun, ("--seed", "1"), "seed is 0 on worker 0 and 1 on worker 1", marks=pytest.mark.full),
-        (srun, ("--out", "elsewhere"), "out is {run} on worker 0 and elsewhere on worker 1"),
+        pytest.param(
+            srun, ("--out", "elsewhere"), "out is {run} on worker 0 and elsewhere on worker 1", marks=pytest.mark.full
+        ),
     ],
 )
 def test_refused_by_both(tmp_path, variables, option, words):
