@@ -36,7 +36,7 @@ demo: $(INSTALLED)  ## train a synthetic graph on three workers of this machine
 
 test: $(READY)  ## the test suite: what must pass before a change is merged
 	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/device
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/device  # the pretend accelerator, in processes of its own
+	$(BIN)/python -m pytest -n 2 tests/device  # the pretend accelerator, in processes of its own
 
 test-all: $(READY)  ## the same with whole products of cases (marked full) where make test has every pair
 	ISTHMUS_ORACLE_STEPS=30 $(BIN)/python -m pytest -n 2 -m '' --ignore=tests/device
