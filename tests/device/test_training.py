@@ -135,10 +135,10 @@ def test_a_run_resumed_on_the_other_kind_of_device_ends_with_the_same_bits(tmp_p
         return bits(folder, steps)
 
     from_device, from_host = tmp_path / "from device", tmp_path / "from host"
-    assert_same_bits(run(on_device, from_device, 3), run(on_host, from_host, 3))
-    on_the_host, there = run(on_host, from_device, 5, resume=True), run(on_device, from_host, 5, resume=True)
+    assert_same_bits(run(on_device, from_device, 4), run(on_host, from_host, 4))
+    on_the_host, there = run(on_host, from_device, 6, resume=True), run(on_device, from_host, 6, resume=True)
     assert_same_bits(on_the_host, there)
-    assert_same_bits(there, run(on_host, tmp_path / "whole", 5))
+    assert_same_bits(there, run(on_host, tmp_path / "whole", 6))
 
 
 @pytest.mark.parametrize("where", [on_device, on_host], ids=["device", "host"])
