@@ -46,7 +46,7 @@ class CacheConfig:
 
 
 class Change(NamedTuple):
-    """What is kept after a step: some of what was kept, and some of the rows that the step reads."""
+    """The rows kept after a step: some of those kept before, and some of those that the step reads."""
 
     old: Tensor  # bool [c], by place: whether it was kept before
     kept: Tensor  # int64, the places that those had
