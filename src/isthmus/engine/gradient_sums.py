@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.comm import Transport, Where
+from isthmus.errors import WorkerError
 
 PIECES = 4  # at most: each costs a message, and only the last one is waited for
 
@@ -55,7 +56,7 @@ class GradientSums:
         while self._queued < len(self.pieces) - 1:
             self._queue()
         self._queue(about)
-        result = self._done.get()
+        result = self._next_result()
         if isinstance(result, BaseException):
             raise result
         for parameter, total in self._sums:
@@ -67,6 +68,15 @@ class GradientSums:
         self.loop.sent.update(self.transport.sent)
         self.transport.sent.clear()
         return result
+
+    def _next_result(self) -> Tensor | BaseException:
+        limit = self.transport.timeout * (len(self.pieces) + 1)  # each sum may take as long as a message may
+        try:
+            return self._done.get(timeout=limit)
+        except queue.Empty:
+            raise WorkerError(
+                f"worker {self.transport.rank} waited {limit:g} s for the sum of gradients of step {self._step}"
+            ) from None
 
     def close(self) -> None:
         """End the thread."""
