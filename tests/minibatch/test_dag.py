@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from isthmus.minibatch import (
     make_scheduler,
     sampling_dag,
 )
+from isthmus.minibatch.dag import _Instance
 from isthmus.minibatch.pool import Pool, Task
 from isthmus.minibatch.scheduler import CpuUse, Fifo, Load, TwoLevel
 from isthmus.partition import own_part
@@ -76,6 +79,24 @@ def test_batches_are_those_of_one_thread(tmp_path, workers, asked, policy, dag):
 
     told = Hub(workers).run(work)
     assert all(set(one) == {"queue", "running", "busy", "launched", "held", "waited"} for one in told)
+
+
+def test_batches_are_freed_when_they_are_let_go(tmp_path):
+    book = cut(community_graph(), 1, "random", tmp_path)
+    part, policy = own_part(book, 0, 1), BatchPolicy(dag=DagPolicy(chunk=3, threads=2))
+    data = NodeData(as_tensor(part.x), as_tensor(part.y), as_tensor(part.train_mask[:, 0]).nonzero().flatten())
+    transport = Hub(1).transport(0)
+    maker = batch_maker(book, BatchConfig(13, (3, 2)), policy, transport, data, seed=7)
+    pipeline = Pipeline(sampling_dag(maker, policy, torch.device("cpu")), TwoLevel(), 2, STEPS, transport)
+    gc.collect()
+    gc.disable()  # what only a search for cycles would free keeps the memory of many batches from being used again
+    try:
+        held = [weakref.ref(pipeline.take(step)) for step in range(STEPS)]
+        pipeline.close()
+        assert not any(one() for one in held)
+        assert not any(isinstance(one, _Instance) for one in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 def test_runs_are_those_of_distdgl_to_the_bit(tmp_path):

@@ -126,6 +126,7 @@ class Pool:
                 return
             if arrive is None:
                 self._end(task, 0.0 if task.turn else time.perf_counter() - begun)
+                del task
             else:
                 with self.turn:
                     task.run = arrive
@@ -134,7 +135,7 @@ class Pool:
 
     def _end(self, task: Task, seconds: float) -> None:
         with self.turn:
-            task.done = True
+            task.done, task.run = True, _nothing  # what it holds is let go now, not when cycles are looked for
             if task.dag in self.seconds:
                 self.seconds[task.dag] += seconds
             for follower in task.then:
@@ -142,3 +143,7 @@ class Pool:
                 if not follower.waits:
                     self._push(follower)
             task.then.clear()
+
+
+def _nothing() -> None:
+    pass
