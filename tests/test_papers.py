@@ -325,3 +325,37 @@ def test_scores_of_an_earlier_run_are_not_learnt_again(tmp_path, monkeypatch):
         BEDS["reddit"], SimpleNamespace(folder=Path("metis"), name="small"), ["bns"], figures, Results(size)
     )
     assert figures["bns"] == pytest.approx({"step": 0.25, "score": 89.75, "sent": 7.0, "converge": 6.0})
+
+
+def test_rows_are_added_to_a_page_in_its_own_unit(tmp_path, monkeypatch):
+    """Only what the page lacks is run, beside `vanilla`; times of a slower hour are told in those of the page."""
+    paper, size = Paper("small", "Small", "paper", (SMALL,)), SIZES["minutes"]
+    old = {("reddit", "metis", "vanilla"): {"step": 0.6, "score": 90.0, "wait_share": 75.0}}
+    page.write(paper, Results(size, old, links={"reddit": measure.Narrow(4e8, 0.1, 0.6, 0.75, 2e7)}), "it", tmp_path)
+    before = page.figures_before(tmp_path, [paper], size.name)
+    assert before.figures == old
+    bench, ran = Bench(size, tmp_path, print, before=before), []
+    assert bench.left(needed([paper], size), [paper]) == {
+        "reddit": {"metis": {"linked": ["vanilla", "bns"], "learnt": ["vanilla", "bns"]}}
+    }
+
+    def fastest(setting, entries, rate, *_):
+        ran.append((rate, [entry.label for entry in entries]))
+        return {"vanilla": {"step": 1.2}, "bns": {"step": 0.5, "wait_share": 20.0}}
+
+    monkeypatch.setattr(measure, "fastest", fastest)
+    monkeypatch.setattr(
+        measure, "parts", lambda *_: SimpleNamespace(folder=tmp_path / "metis", name="g", nodes=1, edges=2)
+    )
+    monkeypatch.setattr(measure, "of_cut", lambda _: {})
+    monkeypatch.setattr(measure, "learn", lambda _, entry, __: measure.Learnt({"score": 89.0}, [(4, 0.9)]))
+    found = bench.run([paper])
+    assert ran == [(4e8, ["vanilla", "bns"])]
+    vanilla, bns = (found.figures["reddit", "metis", entry] for entry in ("vanilla", "bns"))
+    assert (vanilla["step"], bns["step"], bns["wait_share"], bns["converge"]) == pytest.approx((0.6, 0.25, 20.0, 1.0))
+
+
+def test_rows_are_not_added_to_the_page_of_another_machine(tmp_path):
+    paper = Paper("small", "Small", "paper", (SMALL,))
+    with pytest.raises(InputError, match="no page: --add takes a page that was made on"):
+        page.figures_before(tmp_path, [paper], "minutes")

@@ -2,12 +2,13 @@
 
     PYTHONPATH=benchmarks python -m papers [--only psc,bns,pipegcn,sancus,cdfgnn] [--tables "Table II,Table III"]
                                            [--size quick|minutes|large] [--quick] [--out docs/results] [--work DIR]
-                                           [--learnt FOLDER] [--new-links]
+                                           [--learnt FOLDER] [--new-links] [--add]
 
 Writes a page and its numbers for each paper. --quick shows in two minutes that it works; its figures mean nothing.
 --learnt takes scores, bytes and steps to converge, which no link changes, from what an earlier run of the same code
 wrote there, and measures only times. Links are those of the run before in --out, if it was on this machine: two runs
-measure the same thing then. --new-links chooses them anew.
+measure the same thing then. --new-links chooses them anew. --add runs only what the pages in --out lack, beside
+`vanilla`, and adds it to them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from isthmus.testbed import tools
 from papers.beds import SIZES
 from papers.bns import BNS
 from papers.cdfgnn import CDFGNN
-from papers.page import learnt_before, links_before, write
+from papers.page import figures_before, learnt_before, links_before, write
 from papers.pipegcn import PIPEGCN
 from papers.psc import PSC
 from papers.run import Bench
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a new or empty folder to keep parts and runs in; default: temporary")
     parser.add_argument("--learnt", type=Path, help="folder of an earlier run, whose scores are taken")
     parser.add_argument("--new-links", action="store_true", help="choose links anew, whatever an earlier run chose")
+    parser.add_argument("--add", action="store_true", help="run only what the pages in --out lack, and add it")
     options = parser.parse_args()
     papers = chosen(options.only, options.tables)
     tools.check()  # before minutes of work
@@ -73,7 +75,8 @@ def main() -> None:
         known = learnt_before(options.learnt, papers, options.size) if options.learnt else {}
         rates = {} if options.new_links else links_before(out, papers, options.size)
         tell = partial(print, file=sys.stderr, flush=True)
-        bench = Bench(SIZES[options.size], Path(work), tell, known, rates)
+        before = figures_before(out, papers, options.size) if options.add else None
+        bench = Bench(SIZES[options.size], Path(work), tell, known, rates, before)
         results = bench.run(papers)
     asked = {name: getattr(options, name) for name in ("only", "tables", "size")}
     command = shlex.join(["python", "-m", "papers", *(f"--{name}={value}" for name, value in asked.items() if value)])

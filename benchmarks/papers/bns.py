@@ -110,8 +110,8 @@ TABLE_12 = Table(
     ),
     """
     Drawn in the loop (ahead=0), as the published share counts it; by default a thread draws ahead, and the loop does
-    not wait. Steps here include waiting for narrow links, which makes every share smaller; the subgraphs of a step are
-    drawn by all workers alike.
+    not wait. Steps here include waiting for narrow links, which makes every share smaller. All workers draw the whole
+    subgraph of a step, so that none asks another: that share does not shrink with the number of workers.
     """,
 )
 TABLE_8 = Table(

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 import isthmus
+from isthmus.errors import InputError
 from isthmus.testbed import written
 from papers.beds import BEDS, WORKERS
-from papers.measure import ALIKE
-from papers.run import Results
+from papers.measure import ALIKE, Narrow
+from papers.run import Before, Results
 from papers.table import QUANTITIES, Cell, Column, Figures, Key, Paper, Published, Table, cell
 
 NONE = "–"
@@ -141,7 +142,8 @@ def page(paper: Paper, results: Results, command: str) -> str:
         "waits for three quarters of a step; entries take turns until the two fastest of each are within "
         f"{ALIKE - 1:.0%}, and the mean of these counts. Scores and bytes are of trainings without a limit (*steps*), "
         "seed 0, best validation step. Why figures differ is said from reading the papers and the code; those reasons "
-        "were not measured one by one.",
+        "were not measured one by one."
+        + (" Rows that were added later were timed beside `vanilla`, and stand in its earlier time." * results.added),
         _setting(paper, results),
     ]
     for table in paper.tables:
@@ -231,6 +233,23 @@ def links_before(folder: Path, papers: Iterable[Paper], size: str) -> dict[str, 
     runs = [json.loads(file.read_text()) for file in files if file.exists()]
     here = [run["links"] for run in runs if run["machine"] == machine()]
     return {graph: narrow["bits_per_second"] for links in here for graph, narrow in links.items()}
+
+
+def figures_before(folder: Path, papers: Iterable[Paper], size: str) -> Before:
+    """Return all figures of pages that were written on this machine, and their links."""
+    figures: dict[Key, Figures] = {}
+    links: dict[str, Narrow] = {}
+    for paper in papers:
+        file = folder / f"{_stem(paper, size)}.json"
+        stored = json.loads(file.read_text()) if file.exists() else {"machine": "no page"}
+        if stored["machine"] != machine():
+            raise InputError(f"{file} is of {stored['machine']}: --add takes a page that was made on {machine()}")
+        for name, link in stored["links"].items():
+            links[name] = Narrow(*(link[each] for each in ("bits_per_second", "alone", "step", "waiting", "busiest")))
+        for one in stored["runs"]:
+            key = one.pop("graph"), one.pop("cut"), one.pop("entry")
+            figures[key] = one | dict(figures.get(key, {}))
+    return Before(figures, links)
 
 
 def _stem(paper: Paper, size: str) -> str:
