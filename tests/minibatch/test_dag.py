@@ -28,7 +28,7 @@ from isthmus.minibatch import (
 )
 from isthmus.minibatch.dag import _Instance
 from isthmus.minibatch.pool import Pool, Task
-from isthmus.minibatch.scheduler import CpuUse, Fifo, Load, TwoLevel
+from isthmus.minibatch.scheduler import MOST, CpuUse, Fifo, Load, TwoLevel
 from isthmus.partition import own_part
 from isthmus.recipes import find
 from isthmus.report.read import read_runs
@@ -155,6 +155,9 @@ def test_the_launch_score_is_that_of_algorithm_1():
     starving = Load(queue=0, running=1, busy=100, gap=0, sample=0.1, train=0.1)
     assert level.launches(starving)
     assert not level.launches(starving._replace(running=2))
+    assert level.launches(starving._replace(running=2, least=3))
+    assert level.pause(starving) == MOST
+    assert level.pause(calm._replace(gap=0)) == pytest.approx(0.005, rel=0.02)
     assert Fifo().launches(starving)
 
 
@@ -165,8 +168,8 @@ def test_earlier_dags_and_cheaper_tasks_first():
 
 
 def test_requests_are_made_in_the_order_of_turns():
-    turn, made, over = threading.Condition(), [], threading.Event()
-    pool = Pool(2, Fifo().key, requests=2, first=4, turn=turn)
+    made, over = [], threading.Event()
+    pool = Pool(2, Fifo().key, requests=2, first=4, failed=made.append)
     for place in ((5, 0), (4, 1), (5, 1)):
         pool.add(Task(place[0], lambda place=place: made.append(place), turn=place))
     pool.add(Task(6, over.set, turn=(6, 0)))
@@ -190,7 +193,7 @@ def test_use_of_the_processors_is_a_share():
     [
         ({"scheduler": "lifo"}, "scheduler must be one of two-level, fifo"),
         ({"sigma": -1}, "sigma"),
-        ({"chunk": 0}, "chunk at least 1"),
+        ({"chunk": -1}, "chunk must be at least 0"),
         ({"cache": "list"}, "cache must be one of vip, degree"),
     ],
 )

@@ -33,6 +33,12 @@ class Here:
         """Draw neighbours for the nodes of a frontier (int64 [m], book ids), by another sampler if one is given."""
         return (sampler or self.sampler).expand(self.structure, frontier, step, hop)
 
+    def looks_at(self, hop: int) -> float:
+        """Return how many neighbours of a node a draw of this hop looks at, on average."""
+        degree = self.structure.pattern.num_edges / max(self.structure.num_rows, 1)
+        fanout = self.sampler.fanouts[hop]
+        return degree if fanout < 0 or self.sampler.method != "uniform" else min(fanout, degree)
+
     def expanded(self, blocks: tuple[Block, ...], nodes: Tensor, original: Tensor, degree: Tensor) -> Expanded:
         """Return blocks as a batch; ``nodes``: book ids of the batch's nodes, int64 [n]."""
         weighted = self.structure.weighted_degree[nodes] if self.weighted else None

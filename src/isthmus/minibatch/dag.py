@@ -2,9 +2,9 @@
 
 The logical DAG is made once; `launch` makes the instance of a step. Hops are split into chunks of vertices. A chunk's
 neighbours are drawn by any thread; they get their numbers chunk after chunk, so that these depend on nothing but the
-step; and the rows of the nodes that are new in a chunk are read as soon as they have numbers. Rows of other workers are
-asked for twice: for all hops but the last while the last is drawn, and in the end. In unsupervised training positives
-and negatives are drawn side by side; all nodes of the pairs are expanded together, so that each is computed once.
+step; and the rows of a chunk of new nodes are read as soon as it has numbers. Rows of other workers are asked for when
+all nodes are known, while the next batches are drawn. In unsupervised training positives and negatives are drawn side
+by side; all nodes of the pairs are expanded together, so that each is computed once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from isthmus.minibatch.pool import Arrive, Pool, Task
 from isthmus.outside import imported
 from isthmus.sample import Block, Expansion, NeighbourSampler, Numbering, Structure
 
+CHUNK = 16384
 Finished = Callable[[Batch], None]
 
 
@@ -93,7 +94,7 @@ class SamplingDag:
         """The requests to other workers that every instance makes."""
         if self.maker.transport.size == 1:
             return 0 if self.here else 1
-        return self.asks_labels + (min(2, self.hops) if self.here else 2)
+        return self.asks_labels + (1 if self.here else 2)
 
     @property
     def hops(self) -> int:
@@ -130,8 +131,10 @@ class _Instance:
         self.before_end: list[Task] = []
         self.blocks: list[Block] = []
         self.y: Tensor | Pairs
-        self.x, self.beyond = dag.buffer(0), list[tuple[int, Tensor]]()
-        self.others: list[Tensor] = []  # places of other workers' rows that were not asked for yet
+        self.x = dag.maker.rows.none(0)
+        self.read = 0  # nodes whose rows are read by the tasks so far
+        self.beyond: list[tuple[int, Tensor]] = []
+        self.others: list[tuple[int, Tensor]] = []  # places of other workers' rows, from each task its first node on
         self.arrived: list[tuple[Tensor, Tensor]] = []  # places, rows
         self.ledger, self.elsewhere = Ledger(), 0
         self.waited = Ledger()  # of what arrives, which another thread counts
@@ -173,11 +176,10 @@ class _Instance:
         self._begin(nodes)
 
     def _begin(self, nodes: Tensor) -> None:
-        """Give the first numbers to the nodes whose results are computed; read their rows and draw their neighbours."""
+        """Give the first numbers to the nodes whose results are computed, and draw their neighbours."""
         assert self.dag.here is not None
         self.numbering = self.dag.numbering()
         self.numbering.start(self.dag.here.structure.rows_of(nodes))
-        self._read(self.numbering.nodes, 0)
         self._hop(0)
 
     def _labels(self) -> None:
@@ -198,8 +200,7 @@ class _Instance:
         starts = range(0, max(len(frontier), 1), chunk)
         for at in starts:
             rows, drawn = frontier[at : at + chunk], list[Expansion]()
-            _, degree = kernels.row_spans(here.structure.pattern, rows)
-            draw = self.add(partial(self._draw, rows, hop, drawn), float(degree.sum()))
+            draw = self.add(partial(self._draw, rows, hop, drawn), float(len(rows) * here.looks_at(hop)))
             number = partial(self._number, drawn, hop if at == starts[-1] else None)
             last = (self.add(number, after=(draw, *last)),)
 
@@ -210,19 +211,17 @@ class _Instance:
 
     def _number(self, drawn: list[Expansion], ends: int | None) -> None:
         """Number the neighbours of a chunk; their rows can be read now. ``ends``: the hop of which it is the last."""
-        (found,), before = drawn, len(self.numbering.nodes)
+        (found,) = drawn
         self.parts.append((self.numbering.add(found.indptr, found.neighbours).indices, found))
-        self._read(self.numbering.nodes[before:], before)
-        if ends is None:
+        nodes = self.numbering.nodes
+        if ends is not None:
+            self.blocks.insert(0, _joined(self.parts, len(nodes)))
+        if ends is not None and ends + 1 == self.dag.hops:
+            self._finish(nodes)
             return
-        self.blocks.insert(0, _joined(self.parts, len(self.numbering.nodes)))
-        if ends + 2 == self.dag.hops:
-            self._fetch_task(self.numbering.nodes)
-        if ends + 1 < self.dag.hops:
+        self._read(nodes)
+        if ends is not None:
             self._hop(ends + 1)
-            return
-        self._fetch_task(self.numbering.nodes)
-        self.add(self._end, after=self.before_end)
 
     def _expand(self) -> None:
         """Let owners draw the whole neighbourhood: of some structures nobody has all edges."""
@@ -232,35 +231,38 @@ class _Instance:
             self._negative()
             wanted, self.y = Pairs.among(self.seeds, self.positive, self.negative)
         self.found = self.dag.maker.expander.expand(wanted, self.step)
-        nodes = self.found.nodes
-        for at in range(0, len(nodes), self.dag.chunk):
-            self._read(nodes[at : at + self.dag.chunk], at)
-        self._fetch_task(nodes)
-        self.add(self._end, after=self.before_end)
+        self._finish(self.found.nodes)
 
-    def _read(self, nodes: Tensor, first: int) -> None:
-        """Add the task that reads the rows of some nodes, those from place ``first`` of this batch on."""
-        if len(nodes):
-            read = partial(self._features, nodes, first, self.others)
-            self.before_end.append(self.add(read, float(len(nodes) * self.x.shape[1])))
+    def _read(self, nodes: Tensor, last: bool = False) -> None:
+        """Add tasks that read the rows of those nodes of the batch that are new, in chunks; ``last``: also of the rest.
 
-    def _features(self, nodes: Tensor, first: int, others: list[Tensor]) -> None:
+        ``nodes``: all that are known so far.
+        """
+        while (count := min(len(nodes) - self.read, self.dag.chunk)) == self.dag.chunk or (last and count):
+            if not self.read:
+                self.x = self.dag.buffer(len(nodes))
+            first, self.read = self.read, self.read + count
+            task = self.add(partial(self._features, nodes[first : self.read], first), float(count * self.x.shape[1]))
+            self.before_end.append(task)
+
+    def _features(self, nodes: Tensor, first: int) -> None:
         room = self.x[first : first + len(nodes)]
         if len(room) < len(nodes):  # the largest batch so far
             room = torch.empty(len(nodes), self.x.shape[1], dtype=self.x.dtype)
             self.beyond.append((first, room))
-        places = self.dag.operators.features(nodes.long(), room)
-        if len(places):
-            others.append(places + first)
+        self.others.append((first, self.dag.operators.features(nodes.long(), room)))
 
-    def _fetch_task(self, nodes: Tensor) -> None:
-        """Ask for the rows of other workers among the nodes that have numbers and were not asked for yet."""
+    def _finish(self, nodes: Tensor) -> None:
+        """Add what is left to do when all nodes of the batch are known: their rows, and the end."""
+        self._read(nodes, last=True)
         if not self.alone:
-            self.before_end.append(self.ask(partial(self._fetch, nodes, self.others), tuple(self.before_end)))
-            self.others = []
+            self.before_end.append(self.ask(partial(self._fetch, nodes), tuple(self.before_end)))
+        self.add(self._end, after=self.before_end)
 
-    def _fetch(self, nodes: Tensor, others: list[Tensor]) -> Arrive:
-        places = torch.cat([*others, torch.empty(0, dtype=torch.int64)]).sort().values
+    def _fetch(self, nodes: Tensor) -> Arrive:
+        """Ask for the rows of other workers."""
+        in_order = sorted(self.others, key=lambda piece: piece[0])
+        places = torch.cat([nodes.new_empty(0).long(), *(places + first for first, places in in_order)])
         rows, where = self.dag.maker.rows, Where("features", "pull", self.step, "features")
         fetched = rows.fetch(nodes[places].long(), where)
         self.ledger.add(self.dag.maker.transport.ledger.take())
@@ -293,11 +295,12 @@ class _Instance:
         self.finished(batch.to(self.dag.device))
 
     def _expanded(self, here: Here) -> Expanded:
-        nodes, structure = self.numbering.nodes.clone(), here.structure
-        self.dag.give_back(self.numbering)
+        nodes, structure = self.numbering.nodes, here.structure
         _, degree = kernels.row_spans(structure.pattern, nodes)
         original = nodes.long() if structure.original is None else kernels.gather_ids(structure.original, nodes)
-        return here.expanded(tuple(self.blocks), nodes.long(), original, degree)
+        found = here.expanded(tuple(self.blocks), nodes.long(), original, degree)
+        self.dag.give_back(self.numbering)
+        return found
 
 
 def sampling_dag(maker: BatchMaker, policy: BatchPolicy, device: torch.device) -> SamplingDag:
@@ -307,11 +310,12 @@ def sampling_dag(maker: BatchMaker, policy: BatchPolicy, device: torch.device) -
     make = Operators if asked.operators == "usual" else imported(asked.operators, "operators")
     if not (isinstance(make, type) and issubclass(make, Operators)):
         raise InputError(f"{asked.operators} is no subclass of isthmus.minibatch.Operators: make it one")
+    threads = asked.threads or torch.get_num_threads()
     return SamplingDag(
         maker,
         make(maker),
-        asked.threads or torch.get_num_threads(),
-        asked.chunk,
+        threads,
+        asked.chunk or (CHUNK if threads > 1 else 2**31),  # one thread has nothing to run beside a chunk
         asked.queue_mb * 1e6,
         policy.share != "owner" and maker.pairing is None,
         device,

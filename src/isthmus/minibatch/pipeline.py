@@ -10,7 +10,7 @@ from isthmus.minibatch.batch import Batch
 from isthmus.minibatch.dag import SamplingDag
 from isthmus.minibatch.pool import Pool
 from isthmus.minibatch.prefetch import Ahead
-from isthmus.minibatch.scheduler import PAUSE, CpuUse, Load, Scheduler
+from isthmus.minibatch.scheduler import AT_ONCE, CpuUse, Load, Scheduler
 
 _KEEPS = 0.8  # of a mean when a new value comes
 
@@ -30,7 +30,7 @@ class Pipeline(Ahead):
         self._launcher: threading.Thread | None = None
         self._closed = self._drains = False
         self._cpu, self._launch_time, self._taken = CpuUse(), 0.0, 0.0
-        self._sample = self._train = 0.0
+        self._sample, self._train, self._least = 0.0, 0.0, AT_ONCE
 
     def take(self, step: int) -> Batch:
         """Return the batch of a step; steps are taken one after another."""
@@ -41,6 +41,8 @@ class Pipeline(Ahead):
             if self._taken:
                 self._train = _mean(self._train, begun - self._taken)
             queue = len(self._made)
+            if step not in self._made and self._next < self._permitted:  # it waits, and another was held back
+                self._least = min(self._least + 1, self.ahead + 1)
             batch = self._wait(step)
             self._taken = time.perf_counter()
             self.told = {
@@ -72,16 +74,12 @@ class Pipeline(Ahead):
             self._launcher.join(self._limit if wait else 0.0)
         self._made.clear()
 
-    @property
-    def _failure(self) -> BaseException | None:
-        return self._pool.error if self._pool is not None else None
-
     def _has_ended(self) -> bool:
-        return (self._next >= self._permitted and not self._running) or self._failure is not None
+        return (self._next >= self._permitted and not self._running) or self._error is not None
 
     def _begin(self, step: int) -> None:
         self._next = step
-        self._pool = Pool(self.dag.threads, self.scheduler.key, self.dag.requests, step, self._turn)
+        self._pool = Pool(self.dag.threads, self.scheduler.key, self.dag.requests, step, self._failed)
         self._launcher = threading.Thread(target=self._launch, name="batches", daemon=True)
         self._launcher.start()
 
@@ -93,9 +91,10 @@ class Pipeline(Ahead):
                 self._turn.wait_for(lambda: self._next < self._permitted or self._closed)
                 if self._closed:
                     return
-                if not self._drains and (self._is_full() or not self.scheduler.launches(self._load())):
+                load = self._load()
+                if not self._drains and (self._is_full() or not self.scheduler.launches(load)):
                     self._held += 1
-                    self._turn.wait(PAUSE)
+                    self._turn.wait(self.scheduler.pause(load))
                     continue
                 step, self._next = self._next, self._next + 1
                 self._running += 1
@@ -110,7 +109,8 @@ class Pipeline(Ahead):
 
     def _load(self) -> Load:
         gap = 1000 * (time.perf_counter() - self._launch_time)
-        return Load(len(self._made), self._running, self._cpu.percent(), gap, self._sample, self._train)
+        times = self._cpu.percent(), gap, self._sample, self._train
+        return Load(len(self._made), self._running, *times, self._least)
 
     def _finished(self, batch: Batch) -> None:
         assert self._pool is not None

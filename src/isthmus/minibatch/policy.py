@@ -29,8 +29,8 @@ class DagPolicy:
     """The launch score from which on another DAG is launched."""
     threads: int = 0
     """Threads of the pool; 0: as many as torch uses."""
-    chunk: int = 16384
-    """Vertices that are drawn, or whose rows are read, by one task."""
+    chunk: int = 0
+    """Vertices that are drawn, or whose rows are read, by one task; 0: as the number of threads makes it worth."""
     queue_mb: float = 1024.0
     """Memory of batches that wait for training, in MB, above which none is launched."""
     operators: str = "usual"
@@ -42,9 +42,9 @@ class DagPolicy:
 
     def __post_init__(self) -> None:
         make_scheduler(self.scheduler, self.sigma)  # refuse what it refuses
-        if self.threads < 0 or self.chunk < 1 or self.queue_mb <= 0:
+        if self.threads < 0 or self.chunk < 0 or self.queue_mb <= 0:
             raise InputError(
-                "threads must be at least 0, chunk at least 1 and queue_mb above 0, "
+                "threads and chunk must be at least 0 and queue_mb above 0, "
                 f"not {self.threads}, {self.chunk}, {self.queue_mb:g}"
             )
 

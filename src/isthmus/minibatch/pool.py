@@ -40,13 +40,20 @@ class Pool:
     """
 
     def __init__(
-        self, threads: int, key: Callable[[Task], tuple], requests: int, first: int, turn: threading.Condition
+        self,
+        threads: int,
+        key: Callable[[Task], tuple],
+        requests: int,
+        first: int,
+        failed: Callable[[BaseException], None],
     ):
-        """``requests``: the requests of every DAG. ``first``: the first DAG. ``turn`` hears of whatever ends."""
-        self.key, self.requests, self.turn = key, requests, turn
-        self.error: BaseException | None = None
+        """``requests``: the requests of every DAG. ``first``: the first DAG. ``failed`` hears of the first error."""
+        self.key, self.requests, self.failed = key, requests, failed
         self.seconds: dict[int, float] = {}
         """The time that tasks of these DAGs have worked, without that of requests. Who wants to know adds a DAG."""
+        self._lock = threading.Lock()
+        # Threads that wait for different things are not woken for each other.
+        self._works, self._asks, self._arrives = (threading.Condition(self._lock) for _ in range(3))
         self._ready: list[tuple] = []
         self._requests: dict[Turn, Task] = {}
         self._next: Turn = first, 0
@@ -60,7 +67,7 @@ class Pool:
 
     def add(self, task: Task, after: Iterable[Task] = ()) -> Task:
         """Add a task that runs after some others; return it."""
-        with self.turn:
+        with self._lock:
             for other in after:
                 if not other.done:
                     other.then.append(task)
@@ -71,29 +78,35 @@ class Pool:
 
     def close(self, timeout: float) -> None:
         """End the threads, each after the task that it is running."""
-        with self.turn:
-            self._closed = True
-            self.turn.notify_all()
+        self._stop()
         end = time.monotonic() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
+    def _stop(self) -> None:
+        with self._lock:
+            self._closed = True
+            for waiting in (self._works, self._asks, self._arrives):
+                waiting.notify_all()
+
     def _push(self, task: Task) -> None:
         if task.turn is None:
             heapq.heappush(self._ready, (*self.key(task), next(self._number), task))
+            self._works.notify()
         else:
             self._requests[task.turn] = task
-        self.turn.notify_all()
+            if task.turn == self._next:
+                self._asks.notify()
 
     def _work(self) -> None:
-        self._serve(lambda: heapq.heappop(self._ready)[-1] if self._ready else None)
+        self._serve(lambda: heapq.heappop(self._ready)[-1] if self._ready else None, self._works)
 
     def _ask(self) -> None:
-        self._serve(self._request)
+        self._serve(self._request, self._asks)
 
     def _arrive(self) -> None:
-        self._serve(lambda: self._arriving.popleft() if self._arriving else None)
+        self._serve(lambda: self._arriving.popleft() if self._arriving else None, self._arrives)
 
     def _request(self) -> Task | None:
         task = self._requests.pop(self._next, None)
@@ -102,39 +115,31 @@ class Pool:
             self._next = (step, place + 1) if place + 1 < self.requests else (step + 1, 0)
         return task
 
-    def _serve(self, find: Callable[[], Task | None]) -> None:
-        found: list[Task] = []
-
-        def ready() -> bool:
-            if not self._closed and (task := find()) is not None:
-                found.append(task)
-            return bool(found) or self._closed
-
+    def _serve(self, find: Callable[[], Task | None], hears: threading.Condition) -> None:
         while True:
-            with self.turn:
-                self.turn.wait_for(ready)
-                if not found:
-                    return
-                task = found.pop()
+            task = arrive = None  # let go while it waits
+            with self._lock:
+                while not self._closed and (task := find()) is None:
+                    hears.wait()
+            if task is None:
+                return
             begun = time.perf_counter()
             try:
                 arrive = task.run()
             except BaseException as error:  # handed to the loop, which raises it
-                with self.turn:
-                    self.error, self._closed = self.error or error, True
-                    self.turn.notify_all()
+                self._stop()
+                self.failed(error)
                 return
             if arrive is None:
                 self._end(task, 0.0 if task.turn else time.perf_counter() - begun)
-                del task
             else:
-                with self.turn:
+                with self._lock:
                     task.run = arrive
                     self._arriving.append(task)
-                    self.turn.notify_all()
+                    self._arrives.notify()
 
     def _end(self, task: Task, seconds: float) -> None:
-        with self.turn:
+        with self._lock:
             task.done, task.run = True, _nothing  # what it holds is let go now, not when cycles are looked for
             if task.dag in self.seconds:
                 self.seconds[task.dag] += seconds

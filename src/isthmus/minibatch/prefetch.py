@@ -34,27 +34,28 @@ class Ahead:
         self._error: BaseException | None = None
 
     @property
-    def _failure(self) -> BaseException | None:
-        """The error that ended the making of batches."""
-        return self._error
-
-    @property
     def _limit(self) -> float:
         """The seconds that a batch may take: each of those before it may wait for others as long as a message may."""
         return self.transport.timeout * (self.ahead + 1)
+
+    def _failed(self, error: BaseException) -> None:
+        """Hand an error to the loop, which raises it."""
+        with self._turn:
+            self._error = self._error or error
+            self._turn.notify_all()
 
     def _wait(self, step: int) -> Batch:
         """Permit the next steps and return the batch of this one; `_turn` is held."""
         self._permitted = min(step + self.ahead + 1, self.last)
         self._turn.notify_all()
-        if not self._turn.wait_for(lambda: step in self._made or self._failure is not None, self._limit):
+        if not self._turn.wait_for(lambda: step in self._made or self._error is not None, self._limit):
             raise WorkerError(
                 f"worker {self.transport.rank} waited {self._limit:g} s for its batch of step {step}: raise --timeout "
                 "if it is only slow, or give a smaller --batch-size"
             )
         if step not in self._made:
-            assert self._failure is not None
-            raise self._failure
+            assert self._error is not None
+            raise self._error
         return self._made.pop(step)
 
     def _count(self, ledger: Ledger, waited: float, sampled: float = 0.0) -> None:
@@ -129,13 +130,11 @@ class Prefetcher(Ahead):
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Hand an error to the loop, which raises it."""
+        """Hand errors to the loop."""
         try:
             yield
         except BaseException as error:
-            with self._turn:
-                self._error = self._error or error
-                self._turn.notify_all()
+            self._failed(error)
 
     def close(self, wait: bool = True) -> None:
         """End the threads; ``wait``: after the batches that all workers have permitted."""

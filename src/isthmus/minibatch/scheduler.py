@@ -22,7 +22,7 @@ from isthmus.errors import InputError
 from isthmus.minibatch.pool import Task
 
 AT_ONCE = 2
-PAUSE = 0.005  # seconds between two looks at the launch score
+PAUSE, MOST = 0.005, 0.05  # seconds between two looks at the launch score: at least, and at most if nothing happens
 _C = 100 / math.log(101)
 _STAT = Path("/proc/stat")
 
@@ -42,22 +42,30 @@ class Load(NamedTuple):
     """Mean seconds of work to make a batch."""
     train: float
     """Mean seconds to train on one."""
+    least: int = AT_ONCE
+    """Batches that are to be made or under way whatever the score."""
 
 
 class Scheduler(Protocol):
     """The two decisions: launch another DAG, and the order of tasks."""
 
-    def launches(self, load: Load) -> bool: ...
+    def launches(self, load: Load) -> bool:
+        """Return whether another DAG is launched now."""
 
-    def key(self, task: Task) -> tuple: ...
+    def pause(self, load: Load) -> float:
+        """Return the seconds after which the first decision may be another one if nothing happens."""
+
+    def key(self, task: Task) -> tuple:
+        """Return what orders tasks that are ready: the least runs first."""
 
 
 @dataclass(frozen=True)
 class TwoLevel:
     """ByteGNN's scheduler. σ is not printed: 450 launches after 5 ms at half use when balance is 1.
 
-    With no batch to train on, DAGs are launched at once until `AT_ONCE` are running: as printed the score divides by
-    the length of the queue, and on busy processors nothing would ever be made ahead.
+    A few DAGs are launched whatever the score: as printed it divides by the length of the queue, and on busy processors
+    nothing would ever be made ahead. They are `AT_ONCE` first, and one more whenever the loop had to wait for a batch
+    that could have been begun before: so the score holds back only what would not have been needed in time.
     """
 
     sigma: float = 450.0
@@ -67,7 +75,11 @@ class TwoLevel:
         return load.gap * (101 - math.exp(load.busy / _C)) * balance
 
     def launches(self, load: Load) -> bool:
-        return (load.queue == 0 and load.running < AT_ONCE) or self.score(load) >= self.sigma
+        return load.queue + load.running < load.least or self.score(load) >= self.sigma
+
+    def pause(self, load: Load) -> float:
+        rise = self.score(load._replace(gap=1000.0))  # per second
+        return min(max(self.sigma / rise - load.gap / 1000 if rise > 0 else MOST, PAUSE), MOST)
 
     def key(self, task: Task) -> tuple:
         return task.dag, task.cost
@@ -79,6 +91,9 @@ class Fifo:
 
     def launches(self, load: Load) -> bool:
         return True
+
+    def pause(self, load: Load) -> float:
+        return MOST
 
     def key(self, task: Task) -> tuple:
         return ()

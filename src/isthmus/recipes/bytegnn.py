@@ -10,7 +10,7 @@ _OWN = {
     "scheduler": Option("two-level", "when batches are begun and which task runs first", tuple(SCHEDULERS)),
     "sigma": Option(450.0, "launch score from which on another batch is begun (two-level)"),
     "threads": Option(0, "threads that make batches; 0: as many as torch uses"),
-    "chunk": Option(16384, "vertices that one task draws for, or whose rows it reads"),
+    "chunk": Option(0, "vertices that one task draws for, or whose rows it reads; 0: 16384, all if one thread does it"),
     "queue_mb": Option(1024.0, "memory of batches that wait, in MB, above which none is begun"),
     "operators": Option("usual", "operators of the DAG: a subclass of isthmus.minibatch.Operators", ("usual",), True),
 }
