@@ -144,6 +144,21 @@ def test_gather_rows_past_the_caches_and_rounded(threads):
     assert torch.equal(again, half)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gather_held_leaves_other_places_alone(dtype):
+    x, nodes = torch.randn(40, 16), torch.randint(100, (80,))
+    nodes[:4] = torch.tensor([29, 30, 69, 70])
+    got, want = (torch.full((80, 16), 7.0, dtype=dtype) for _ in range(2))
+    others = kernels.gather_held(x, nodes, 30, got)
+    assert torch.equal(others, twin.gather_held(x, nodes, 30, want))
+    assert torch.equal(got, want)
+    assert (got[others] == 7).all()
+    assert others[:2].tolist() == [0, 3]
+    empty = kernels.gather_held(x[:0], nodes, 30, got)
+    assert torch.equal(empty, torch.arange(80))
+    assert torch.equal(got, want)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_scatter_add_rows(dtype):
     rows = torch.randperm(40)[:25].to(torch.int32)

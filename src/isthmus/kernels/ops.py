@@ -81,18 +81,38 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
     """Gather rows: ``out[i] = x[rows[i]]``; rows int32 or int64, ``out`` contiguous, in the dtype of x or in bf16."""
     if out is None:
         out = x.new_empty(len(rows), x.shape[1])
+    if not _gather(x, rows, 0, out):
+        twin.gather_rows(x, rows, out)
+    return out
+
+
+def gather_held(x: Tensor, nodes: Tensor, first: int, out: Tensor) -> Tensor:
+    """Gather the rows of nodes (int64 [m]) that x has, those of ``first`` … ``first + len(x) - 1``; ``out`` [m, F].
+
+    Returns the places of the others, ascending, int64: there ``out`` is left as it is.
+    """
+    nodes = nodes.contiguous()
+    if not _gather(x, nodes, first, out):
+        return twin.gather_held(x, nodes, first, out)
+    lib, places = _core_for(x), torch.empty(len(nodes) + 1, dtype=torch.int64)
+    assert lib is not None
+    lib.places_outside.restype = ctypes.c_int64
+    return places[: lib.places_outside(_int(len(nodes)), _ptr(nodes), _int(first), _int(len(x)), _ptr(places))]
+
+
+def _gather(x: Tensor, nodes: Tensor, first: int, out: Tensor) -> bool:
+    """Gather by the native core; return whether that could be done."""
     lib = _core_for(x)
     rounds = x.dtype == torch.float32 and out.dtype == torch.bfloat16
     if lib is None or not (rounds or out.dtype == x.dtype):
-        twin.gather_rows(x, rows, out)
-        return out
+        return False
     x, size = _rows(x), 1 if rounds else x.element_size()
-    name, ids = "gather_rounded" if rounds else "gather_rows", "i64" if rows.dtype == torch.int64 else "i32"
+    name, ids = "gather_rounded" if rounds else "gather_rows", "i64" if nodes.dtype == torch.int64 else "i32"
     getattr(lib, f"{name}_{ids}")(
-        *(_int(len(rows)), _ptr(rows), _ptr(x), _int(x.shape[1] * size), _int(x.stride(0) * size)),
-        *(_ptr(out), torch.get_num_threads()),
+        *(_int(len(nodes)), _ptr(nodes), _int(first), _int(len(x))),
+        *(_ptr(x), _int(x.shape[1] * size), _int(x.stride(0) * size), _ptr(out), torch.get_num_threads()),
     )
-    return out
+    return True
 
 
 def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> Tensor:

@@ -70,6 +70,12 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
         out.copy_(x[rows.long()])
 
 
+def gather_held(x: Tensor, nodes: Tensor, first: int, out: Tensor) -> Tensor:
+    held = (nodes >= first) & (nodes < first + len(x))
+    out[held] = x[nodes[held] - first].to(out.dtype)
+    return (~held).nonzero().flatten()
+
+
 def scatter_add_rows(out: Tensor, rows: Tensor, values: Tensor) -> None:
     out.index_add_(0, rows.long(), values)
 

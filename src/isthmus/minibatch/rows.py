@@ -64,10 +64,12 @@ class Rows:
     def read_here(self, nodes: Tensor, out: Tensor) -> Tensor:
         """Write the rows that are mine, or in files here, to their places in ``out`` [m, F]; return other places."""
         first = self.requests.first
-        mine = (nodes >= first) & (nodes < first + len(self.own))
-        if len(self.own):  # one pass over all places: those of others are overwritten later
-            self._gather(torch.where(mine, nodes - first, 0), out)
-        others = (~mine).nonzero().flatten()
+        if isinstance(self.own, SparseMatrix):
+            mine = (nodes >= first) & (nodes < first + len(self.own))
+            out[mine] = self.own.take(nodes[mine] - first).dense().to(out.dtype)
+            others = (~mine).nonzero().flatten()
+        else:
+            others = kernels.gather_held(self.own, nodes, first, out)
         return others if self.files is None else self.files.read(nodes, others, out)
 
     def from_files(self, nodes: Tensor, elsewhere: int) -> int:
@@ -118,12 +120,6 @@ class Rows:
             self.codec.encode(self.own.take(rows.long()).dense(), None, message, key, None)
         else:
             self.codec.encode(self.own, rows, message, key, None)
-
-    def _gather(self, rows: Tensor, out: Tensor) -> Tensor:
-        """Write some of my rows (int32 or int64), dense, to ``out``; return it."""
-        if isinstance(self.own, SparseMatrix):
-            return out.copy_(self.own.take(rows.long()).dense())
-        return kernels.gather_rows(self.own, rows, out)
 
     def none(self, count: int) -> Tensor:
         """Return memory for some rows as batches have them."""

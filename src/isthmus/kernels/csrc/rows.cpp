@@ -31,13 +31,26 @@ inline bool streams(const char*, int64_t, int64_t) { return false; }
 inline void finish_streams() {}
 #endif
 
+// The rows of a matrix by the ids that their nodes have elsewhere, `first` … `first + count - 1`.
+struct Held {
+  int64_t first, count;
+  template <typename Id>
+  uint64_t row(Id node) const { return (uint64_t)((int64_t)node - first); }
+  template <typename Id>
+  bool has(Id node) const { return row(node) < (uint64_t)count; }
+  template <typename Id>
+  uint64_t row_or_first(Id node) const { return has(node) ? row(node) : 0; }
+};
+
 template <typename Id>
-void gather(int64_t count, const Id* rows, const char* from, int64_t bytes, int64_t from_stride, char* to, int threads) {
+void gather(int64_t count, const Id* nodes, Held held, const char* from, int64_t bytes, int64_t from_stride, char* to,
+            int threads) {
   const bool past_caches = streams(to, count, bytes);
   for_chunks(count, threads, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      prefetch_row(from + rows[std::min(i + kAhead, count - 1)] * from_stride, bytes);
-      const char* row = from + rows[i] * from_stride;
+      prefetch_row(from + held.row_or_first(nodes[std::min(i + kAhead, count - 1)]) * from_stride, bytes);
+      if (!held.has(nodes[i])) continue;
+      const char* row = from + held.row(nodes[i]) * from_stride;
       if (past_caches) stream_row(to + i * bytes, row, bytes);
       else std::memcpy(to + i * bytes, row, bytes);
     }
@@ -46,11 +59,13 @@ void gather(int64_t count, const Id* rows, const char* from, int64_t bytes, int6
 }
 
 template <typename Id>
-void gather_rounded(int64_t count, const Id* rows, const float* from, int64_t width, int64_t from_stride, Bf16* to,
-                    int threads) {
+void gather_rounded(int64_t count, const Id* nodes, Held held, const float* from, int64_t width, int64_t from_stride,
+                    Bf16* to, int threads) {
   for_each(count, threads, [=](int64_t i) {
-    prefetch_row((const char*)(from + rows[std::min(i + kAhead, count - 1)] * from_stride), width * sizeof(float));
-    const float* row = from + rows[i] * from_stride;
+    const float* next = from + held.row_or_first(nodes[std::min(i + kAhead, count - 1)]) * from_stride;
+    prefetch_row((const char*)next, width * sizeof(float));
+    if (!held.has(nodes[i])) return;
+    const float* row = from + held.row(nodes[i]) * from_stride;
     for (int64_t f = 0; f < width; ++f) narrow(row[f], to[i * width + f]);
   });
 }
@@ -67,11 +82,12 @@ void scatter_add(int64_t count, const int32_t* rows, const T* from, int64_t widt
 }  // namespace
 }  // namespace isthmus
 
-// to[i] = from[rows[i]], rows of `bytes` bytes.
+// to[i] = from[nodes[i] - first], rows of `bytes` bytes; left as it is where `from`, of `rows` rows, has no such row.
 #define ISTHMUS_GATHER(SUFFIX, ID)                                                                                   \
-  ISTHMUS_API void gather_rows_##SUFFIX(int64_t count, const ID* rows, const char* from, int64_t bytes,              \
-                                        int64_t from_stride, char* to, int threads) {                                \
-    isthmus::gather(count, rows, from, bytes, from_stride, to, threads);                                             \
+  ISTHMUS_API void gather_rows_##SUFFIX(int64_t count, const ID* nodes, int64_t first, int64_t rows,                 \
+                                        const char* from, int64_t bytes, int64_t from_stride, char* to,              \
+                                        int threads) {                                                               \
+    isthmus::gather(count, nodes, {first, rows}, from, bytes, from_stride, to, threads);                             \
   }
 
 ISTHMUS_GATHER(i32, int32_t)
@@ -79,13 +95,25 @@ ISTHMUS_GATHER(i64, int64_t)
 
 // The same from fp32 to bf16.
 #define ISTHMUS_GATHER_ROUNDED(SUFFIX, ID)                                                                           \
-  ISTHMUS_API void gather_rounded_##SUFFIX(int64_t count, const ID* rows, const float* from, int64_t width,          \
-                                           int64_t from_stride, isthmus::Bf16* to, int threads) {                    \
-    isthmus::gather_rounded(count, rows, from, width, from_stride, to, threads);                                     \
+  ISTHMUS_API void gather_rounded_##SUFFIX(int64_t count, const ID* nodes, int64_t first, int64_t rows,              \
+                                           const float* from, int64_t width, int64_t from_stride,                    \
+                                           isthmus::Bf16* to, int threads) {                                         \
+    isthmus::gather_rounded(count, nodes, {first, rows}, from, width, from_stride, to, threads);                     \
   }
 
 ISTHMUS_GATHER_ROUNDED(i32, int32_t)
 ISTHMUS_GATHER_ROUNDED(i64, int64_t)
+
+// The places of nodes that are not among the `rows` from `first` on; returns how many. `places` has room for one more.
+ISTHMUS_API int64_t places_outside(int64_t count, const int64_t* nodes, int64_t first, int64_t rows, int64_t* places) {
+  const isthmus::Held held{first, rows};
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    places[found] = i;
+    found += !held.has(nodes[i]);
+  }
+  return found;
+}
 
 // to[rows[i]] += from[i]; the rows are distinct.
 #define ISTHMUS_SCATTER_ADD(SUFFIX, T)                                                                              \
