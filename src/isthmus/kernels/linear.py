@@ -64,10 +64,10 @@ def linear(
     if len(here) < len(blocks):
         out = host_rows.product([block for block in blocks if isinstance(block, HostRows)], weight, bias, half)
         return out.relu() if relu else out
+    if products.suits(here, weight, half):
+        return products.product(here, weight, bias, relu, half)
     if half is not None:
         return half_product(here, weight, bias, half, relu)
-    if products.suits(here, weight):
-        return products.product(here, weight, bias, relu)
     first, *others = weight.split([block.shape[1] for block in here], dim=1)
     out = functional.linear(here[0], first, bias)
     for block, of_block in zip(here[1:], others, strict=True):

@@ -5,6 +5,8 @@ Written to be read; `ops` describes the arguments.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -29,21 +31,20 @@ def aggregate(csr: Csr, x: Tensor, weights: Weights, out: Tensor, accumulate: bo
     store(csr, total, scaled, weights, out, accumulate)
 
 
-def product(rows: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, accumulate: bool, relu: bool) -> None:
-    total = rows @ weight.t()
+def product(blocks: Sequence[Tensor], weight: Tensor, bias: Tensor | None, out: Tensor, relu: bool) -> None:
+    total = torch.cat(list(blocks), dim=1) @ weight.t()
     total = total if bias is None else total + bias
-    total = out + total if accumulate else total
     out.copy_(total.relu() if relu else total)
 
 
 def product_gradients(
-    grad: Tensor, passed: Tensor | None, rows: Tensor, of_bias: Tensor | None, masked: Tensor | None
+    grad: Tensor, passed: Tensor | None, blocks: Sequence[Tensor], of_bias: Tensor | None, masked: Tensor | None
 ) -> Tensor:
     grad = grad if passed is None else torch.where(passed > 0, grad, 0)
     for out, value in ((of_bias, grad.sum(0)), (masked, grad)):
         if out is not None:
             out.copy_(value)
-    return grad.t() @ rows
+    return grad.t() @ torch.cat(list(blocks), dim=1)
 
 
 def store(csr: Csr, total: Tensor, scaled: Tensor, weights: Weights, out: Tensor, accumulate: bool) -> None:

@@ -248,8 +248,8 @@ class LocalGraph(AllNodes, EdgeData):
         """Return the rows of x whose neighbours were just aggregated: ``only`` those, or all; in a batch, the first."""
         return x[: self.num_rows] if only is None and len(x) != self.num_rows else gather_rows(x, only)
 
-    def _both(self, x: Tensor, norm: str, only: Tensor | None, through: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return own rows and P X, side by side or apart."""
+    def _both(self, x: Tensor, norm: str, only: Tensor | None, through: Tensor) -> tuple[Tensor, Tensor]:
+        """Return own rows and P X."""
         layer, run = self.runtime.next_layer, self.runtime
         if only is None and layer is not None and layer.alone:
             check_numbers(x, self.num_rows)

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from isthmus import kernels
-from isthmus.device import is_host
 from isthmus.shard import Norm, Shard
 
 AsRows = Callable[[Tensor], Tensor]  # converts rows to the dtype in which they are read
@@ -25,8 +23,8 @@ def whole_product(x: Tensor, halo: Tensor, shard: Shard, norm: Norm, as_rows: As
     return _Whole.apply(x, halo, shard, norm, as_rows)
 
 
-def both_products(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows, dtype: torch.dtype) -> Tensor:
-    """Return the first n rows of X and P_inner X side by side, [n, 2F], in a dtype."""
+def both_products(x: Tensor, shard: Shard, norm: Norm, as_rows: AsRows, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the first n rows of X where they are, [n, F], and P_inner X, [n, F], in a dtype."""
     return _Both.apply(x, shard, norm, as_rows, dtype)
 
 
@@ -45,16 +43,10 @@ class _Both(Function):
     @staticmethod
     def forward(ctx, x, shard, norm, as_rows, dtype):
         ctx.shard, ctx.norm, ctx.as_rows, ctx.dtype = shard, norm, as_rows, x.dtype
-        width = x.shape[1]
-        shape = (shard.num_inner, 2 * width)
-        out = kernels.room(shape, dtype) if is_host(x.device) else x.new_empty(shape, dtype=dtype)
-        out[:, :width] = x[: shard.num_inner]
-        shard.aggregate_inner(as_rows(x), norm, out=out[:, width:])
-        return out
+        return x[: shard.num_inner], shard.aggregate_inner(as_rows(x), norm, dtype)
 
     @staticmethod
-    def backward(ctx, grad):
-        own, neighbours = grad.chunk(2, dim=1)
+    def backward(ctx, own, neighbours):
         out = ctx.shard.spread_inner(ctx.as_rows(neighbours), ctx.norm, ctx.dtype)
         out[: len(own)] += own
         return out, None, None, None, None
