@@ -123,6 +123,24 @@ def test_native_products_and_their_twins_agree(depth, biased, relu, threads, mon
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.skipif(not products.suits([drawn(300, 2)], drawn(2, 2), torch.bfloat16), reason="no bf16 products here")
+@pytest.mark.parametrize(
+    *pairwise(widths=[(5,), (64, 64), (7, 600)], out=[1, 37, 128], relu=[False, True], threads=[1, 2], rows=[300, 513])
+)
+def test_native_bf16_products_and_torchs_agree(widths, out, relu, threads, rows, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    by, found = drawn(rows, out, seed=3).bfloat16(), []
+    for product in (products.product, kernels.half_product):
+        blocks = [drawn(rows, width, seed=k).bfloat16().requires_grad_() for k, width in enumerate(widths)]
+        bias = drawn(out, seed=9).bfloat16().float()  # torch rounds it
+        leaves = [drawn(out, sum(widths), seed=8).requires_grad_(), bias.requires_grad_(), *blocks]
+        made = product(blocks, *leaves[:2], relu=relu, half=torch.bfloat16)
+        found.append([made, *torch.autograd.grad(made, leaves, by)])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one.double(), other.double(), rtol=2 * ROUNDING, atol=1e-3)
+
+
 def test_long_sums_of_products_err_no_more_than_torchs():
     x, weight = drawn(300, 8000).abs(), drawn(16, 8000, seed=1).abs()
     exact = x.double() @ weight.double().t()

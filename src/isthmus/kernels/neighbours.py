@@ -121,15 +121,15 @@ def draw_labor(
         indptr, drawn = twin.draw_labor(stream, indices, spans, names, fanout)
         return Drawn(indptr, indices[drawn], drawn if numbers else None)
     counts, starts, threads = torch.empty_like(spans.begin), _starts(spans.degree), torch.get_num_threads()
-    every, table, tops = int(starts[-1]), None, None
+    every, table = int(starts[-1]), None
     if names is not None and every > len(names):  # make the numbers r of all columns once
-        table, tops = torch.empty(len(names), dtype=torch.int32), torch.zeros(len(names) + 3, dtype=torch.uint8)
-        lib.labor_table(ctypes.c_uint64(stream), _int(len(names)), _ptr(names), _ptr(table), _ptr(tops))
+        table = torch.empty(len(names), dtype=torch.int32)
+        lib.labor_table(ctypes.c_uint64(stream), _int(len(names)), _ptr(names), _ptr(table))
     columns = room((every + 1,), torch.int32)  # far more than are touched
     edges = room((every + 1,), torch.int64) if numbers else None
     lib.draw_labor(
         *(ctypes.c_uint64(stream), _int(len(counts)), _ptr(spans.begin), _ptr(spans.degree), _ptr(indices)),
-        *(_ptr(names), _ptr(table), _ptr(tops), _int(fanout), _ptr(starts), _ptr(counts), _ptr(columns), _ptr(edges)),
+        *(_ptr(names), _ptr(table), _int(fanout), _ptr(starts), _ptr(counts), _ptr(columns), _ptr(edges)),
         threads,
     )
     indptr, ends = _starts(counts), [len(counts) * k // threads for k in range(threads + 1)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,8 @@ def suits(blocks: Sequence[Tensor], weight: Tensor, half: torch.dtype | None = N
 @cache
 def _has_bf16() -> bool:
     """Return whether the core multiplies in bf16 here. With matrix instructions (AMX) torch's own are faster."""
-    lib, told = core(), getattr(torch.cpu, "get_capabilities", dict)()
+    lib = core()
+    told: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return lib is not None and bool(lib.has_bf16_products()) and not told.get("amx_bf16")
 
 
@@ -51,7 +53,8 @@ def product(
     Shapes: X_k [n, in_k], weight [out, Σ in_k], bias [out]. In bf16 operands, results and gradients by rows are
     rounded; those by weights are not.
     """
-    return _Product.apply(weight, bias, relu, half, *(blocks if len(blocks) < 3 else [torch.cat(blocks, dim=1)]))
+    two = list(blocks) if len(blocks) < 3 else [torch.cat(list(blocks), dim=1)]
+    return _Product.apply(weight, bias, relu, half, *two)
 
 
 def _times(blocks: Sequence[Tensor], weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
@@ -96,10 +99,10 @@ def _two(blocks: Sequence[Tensor]) -> list:
 class _Product(Function):
     @staticmethod
     def forward(ctx, weight, bias, relu, half, *blocks):
-        blocks = [block if half is None else block.to(half) for block in blocks]
+        rows = [block if half is None else block.to(half) for block in blocks]
         weight = weight if half is None else weight.to(half)
-        out = _times(blocks, weight, None if bias is None else bias.float().contiguous(), relu)
-        ctx.save_for_backward(weight, out if relu else None, *blocks)
+        out = _times(rows, weight, None if bias is None else bias.float().contiguous(), relu)
+        ctx.save_for_backward(weight, out if relu else None, *rows)
         return out
 
     @staticmethod
@@ -109,7 +112,5 @@ class _Product(Function):
         masked = room(grad.shape, grad.dtype) if passed is not None and any(needs_rows) else None
         of_weight = _gradients(grad, passed, blocks, of_bias, masked)
         grad, parts = grad if masked is None else masked, weight.split([block.shape[1] for block in blocks], dim=1)
-        of_rows = (
-            _times([grad], part.t()) if needed else None for part, needed in zip(parts, needs_rows, strict=True)
-        )
+        of_rows = (_times([grad], part.t()) if needed else None for part, needed in zip(parts, needs_rows, strict=True))
         return of_weight, of_bias, None, None, *of_rows

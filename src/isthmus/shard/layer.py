@@ -116,10 +116,8 @@ class Layer(Shard):
             if weight is not None:
                 setattr(self, name, weight.to(dtype))
 
-    def aggregate_inner(
-        self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None, out: Tensor | None = None
-    ) -> Tensor:
-        return _add_own(super().aggregate_inner(x, norm, dtype, out), x, norm)
+    def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
+        return _add_own(super().aggregate_inner(x, norm, dtype), x, norm)
 
     def spread_inner(self, grad: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
         weights = Weights(norm.source, norm.target, self.inner_out_weight)

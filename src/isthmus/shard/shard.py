@@ -126,12 +126,10 @@ class Shard:
 
     # P [X; X_halo] and its transpose, each in two halves
 
-    def aggregate_inner(
-        self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None, out: Tensor | None = None
-    ) -> Tensor:
-        """Return target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16; in ``out``."""
+    def aggregate_inner(self, x: Tensor, norm: Norm, dtype: torch.dtype | None = None) -> Tensor:
+        """Return target · (A_inner + [self] I) source · X, [n, F], in the dtype of the sums or in bf16."""
         weights = Weights(norm.target, norm.source, self.inner_weight, norm.add_self)
-        return kernels.aggregate(self.inner, x, weights, out, dtype=dtype)
+        return kernels.aggregate(self.inner, x, weights, dtype=dtype)
 
     def aggregate_halo(self, x: Tensor, norm: Norm, out: Tensor) -> None:
         """Add the halo half: out += target · A_halo halo · X_halo."""

@@ -42,6 +42,7 @@ struct Plain {
   static inline void add(V* sum, const T* x) { sum[0] += load(x); }
   static inline void add(V* sum, const T* x, T scale) { sum[0] += scale * load(x); }
   static inline void unpack(const V* sum, T* out) { store(out, sum[0]); }
+  static inline void write(const V* sum, T* out) { store(out, sum[0]); }
 };
 
 // Rows of bf16 summed in fp32. A 32-bit lane holds two neighbouring features: the even one is its low half moved up,
@@ -77,12 +78,28 @@ struct Half {
       out[2 * i + 1] = sum[1][i];
     }
   }
+  static inline void write(const V* sum, float* out) { unpack(sum, out); }
 };
 
 // The same, with sums rounded to bf16 when a row is done.
 template <typename Rows>
 struct Rounded : Rows {
   typedef Bf16 Out;
+  typedef Vector<uint32_t>::type U;
+  // The upper half of each lane is `narrow` of a sum.
+  static inline U rounded(const typename Rows::V& sum) {
+    const U bits = (U)sum, up = bits + 0x7fffu + (bits >> 16 & 1u), nan = U{} + 0x7fc00000u;
+    return sum == sum ? up : nan;
+  }
+  static inline void write(const typename Rows::V* sum, Bf16* out) {
+    if constexpr (Rows::vectors == 2) {
+      const U both = rounded(sum[0]) >> 16 | (rounded(sum[1]) & 0xffff0000u);
+      std::memcpy(out, &both, sizeof both);
+    } else {
+      const U lanes = rounded(sum[0]) >> 16;
+      for (int i = 0; i < Rows::step; ++i) out[i] = (Bf16)lanes[i];
+    }
+  }
 };
 
 template <Scale S, typename Sum>
@@ -124,11 +141,14 @@ inline void sum_units(const Task& task, int64_t row, int64_t from, int64_t last,
   for (int u = 0; u < Units; ++u) {
     alignas(kCacheLine) Sum unit[Rows::step];
     for (int v = 0; v < Rows::vectors; ++v) sum[u * Rows::vectors + v] *= row_scale;
-    Rows::unpack(sum + u * Rows::vectors, unit);
     const int64_t at = u == Units - 1 ? last : from + u * Rows::step;
+    if (!task.accumulate) {  // what two units have in common is the same in both
+      Rows::write(sum + u * Rows::vectors, out + at);
+      continue;
+    }
+    Rows::unpack(sum + u * Rows::vectors, unit);
     const int64_t skip = u == Units - 1 ? fresh - last : 0;
-    for (int64_t i = skip; i < Rows::step; ++i)
-      narrow(task.accumulate ? widen(out[at + i]) + unit[i] : unit[i], out[at + i]);
+    for (int64_t i = skip; i < Rows::step; ++i) narrow(widen(out[at + i]) + unit[i], out[at + i]);
   }
 }
 

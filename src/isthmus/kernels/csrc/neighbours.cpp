@@ -85,13 +85,12 @@ inline int64_t winner(uint64_t key, int64_t degree, const float* weight) {
 }
 
 // The numbers r that LABOR-0 compares: those of all columns from a table, or each from the name of its node. An edge of a
-// row is kept if r < size / degree. Nearly all edges are refused by the highest byte of r, whose table fits into caches.
+// row is kept if r < size / degree.
 struct Labor {
   uint64_t stream;
   const int32_t* indices;
   const int64_t* names;
   const uint32_t* table;
-  const uint8_t* tops;
 
   bool keeps(int32_t column, uint32_t limit) const {
     return (table ? table[column] : (uint32_t)(key_of(stream, names ? names[column] : column) >> 32)) < limit;
@@ -104,22 +103,24 @@ struct Labor {
   // Writes the columns of edges that are kept, and their numbers if asked for; returns how many there are.
   int64_t take(int64_t begin, int64_t end, uint32_t limit, int32_t* columns, int64_t* numbers) const {
     int64_t kept = 0, e = begin;
-    const auto look = [&](int64_t edge) {
-      columns[kept] = indices[edge];
-      if (numbers) numbers[kept] = edge;
-      kept += keeps(indices[edge], limit);  // only a kept one moves the place on
-    };
 #ifdef __AVX512F__
-    const __m512i most = _mm512_set1_epi32((int)(limit >> 24)), low = _mm512_set1_epi32(0xff);
-    for (; tops && e < end; e += 16) {
+    const __m512i most = _mm512_set1_epi32((int)limit);
+    for (; table && e < end; e += 16) {
       const __mmask16 here = end - e < 16 ? (__mmask16)((1u << (end - e)) - 1) : (__mmask16)0xffff;
       const __m512i column = _mm512_maskz_loadu_epi32(here, indices + e);
-      const __m512i top = _mm512_and_si512(_mm512_mask_i32gather_epi32(low, here, column, tops, 1), low);
-      for (unsigned bits = _mm512_mask_cmple_epu32_mask(here, top, most); bits; bits &= bits - 1) look(e + __builtin_ctz(bits));
+      const __mmask16 keep = _mm512_mask_cmplt_epu32_mask(here, _mm512_mask_i32gather_epi32(column, here, column, table, 4), most);
+      const int count = __builtin_popcount(keep);
+      _mm512_mask_storeu_epi32(columns + kept, (__mmask16)((1u << count) - 1), _mm512_maskz_compress_epi32(keep, column));
+      if (numbers)
+        for (unsigned bits = keep, at = 0; bits; bits &= bits - 1, ++at) numbers[kept + at] = e + __builtin_ctz(bits);
+      kept += count;
     }
 #endif
-    for (; e < end; ++e)
-      if (!tops || tops[indices[e]] <= limit >> 24) look(e);
+    for (; e < end; ++e) {  // only a kept one moves the place on
+      columns[kept] = indices[e];
+      if (numbers) numbers[kept] = e;
+      kept += keeps(indices[e], limit);
+    }
     return kept;
   }
 };
@@ -205,25 +206,24 @@ ISTHMUS_API void draw_by_weight(uint64_t stream, int64_t rows, const int64_t* be
   });
 }
 
-// The number r of every column, and its highest byte; `tops` has three bytes more, which are read and not heeded.
-ISTHMUS_API void labor_table(uint64_t stream, int64_t columns, const int64_t* names, uint32_t* table, uint8_t* tops) {
+// The number r of every column.
+ISTHMUS_API void labor_table(uint64_t stream, int64_t columns, const int64_t* names, uint32_t* table) {
   for (int64_t c = 0; c < columns; ++c) table[c] = (uint32_t)(key_of(stream, names[c]) >> 32);
-  for (int64_t c = 0; c < columns; ++c) tops[c] = (uint8_t)(table[c] >> 24);
 }
 
 // The columns (and numbers, if asked for) of the edges that LABOR-0 keeps, and how many they are in each row. Each of as
 // many equal shares of rows as there are threads writes its own from place starts[first row] on: starts are those of all
 // edges.
 ISTHMUS_API void draw_labor(uint64_t stream, int64_t rows, const int64_t* begin, const int64_t* degree,
-                            const int32_t* indices, const int64_t* names, const uint32_t* table, const uint8_t* tops,
-                            int64_t size, const int64_t* starts, int64_t* counts, int32_t* columns, int64_t* numbers,
+                            const int32_t* indices, const int64_t* names, const uint32_t* table, int64_t size,
+                            const int64_t* starts, int64_t* counts, int32_t* columns, int64_t* numbers,
                             int threads) {
-  const Labor labor{stream, indices, names, table, tops};
+  const Labor labor{stream, indices, names, table};
   for_chunks(rows, threads, [&](int64_t first, int64_t last) {
     int64_t at = starts[first];
     for (int64_t r = first; r < last; at += counts[r], ++r) {
-      const int64_t next = begin[std::min(r + 4, rows - 1)];
-      for (int64_t e = 0; e < 64; e += 16) __builtin_prefetch(indices + next + e);
+      const int64_t soon = std::min(r + 8, rows - 1), most = std::min<int64_t>(degree[soon], 1024);
+      for (int64_t e = 0; e < most; e += 16) __builtin_prefetch(indices + begin[soon] + e);
       if (degree[r] > size) {
         counts[r] = labor.take(begin[r], begin[r] + degree[r], Labor::limit(degree[r], size), columns + at,
                                numbers ? numbers + at : nullptr);

@@ -28,10 +28,6 @@ constexpr int64_t kPanel = 256;                 // rows whose gradients are summ
 constexpr int64_t kDepth = 256;                 // columns that are summed at once: long sums would err more
 constexpr int64_t kBeyondCaches = 16ll << 20;   // bytes of a result that no cache holds until it is read
 
-inline void prefetch(const void* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch((const char*)from + i, 0, 2);
-}
-
 inline int64_t vectors_of(int64_t width) { return (width + kLanes - 1) / kLanes; }
 
 // Lines that are asked for one by one, every 2^shift units, while something else is computed.
@@ -219,8 +215,7 @@ struct Gradients {
         const int64_t tiles = (block.depth + kTall - 1) / kTall, high = (block.depth + tiles - 1) / tiles;
         for (int64_t k = 0; k < block.depth; k += high) {
           const int64_t few = std::min(high, block.depth - k);
-          const Ahead ahead{end + done * kPanel / depth, std::min(end + (done + few) * kPanel / depth, last)};
-          columns<kTall>(few, units, x + k, along, g.get(), stride, of_weight + done * wide, ahead);
+          columns<kTall>(few, units, x + k, along, g.get(), stride, of_weight + done * wide, {end, std::min(end + kPanel, last), done});
           done += few;
         }
       }
@@ -228,16 +223,25 @@ struct Gradients {
   }
 
  private:
-  struct Ahead {  // rows of the panel that is next
-    int64_t begin, end;
+  struct Ahead {  // the rows of the panel that is next, and the columns that are done
+    int64_t begin, end, done;
   };
 
-  void fetch(int64_t row, int64_t last) const {
-    for (; row < last; ++row) {
-      prefetch(grad.at(row), grad.depth * sizeof(In));
-      if (result) prefetch(result + row * grad.depth, grad.depth * sizeof(In));
-      for (const Rows<In>& block : blocks) prefetch(block.at(row), block.depth * sizeof(In));
+  // Each tile asks for its share of the lines that the next panel reads: all rows of one matrix, then those of another.
+  Lines next(const Ahead& ahead, int64_t few, int64_t vector, int64_t vectors, int64_t units) const {
+    const Rows<In> read[] = {grad, {result, result ? grad.depth : 0, grad.depth}, blocks[0], blocks[1]};
+    int64_t lines = 0, each[4];
+    for (int m = 0; m < 4; ++m) {
+      each[m] = read[m].depth ? (ahead.end - ahead.begin) * read[m].stride * (int64_t)sizeof(In) / kCacheLine : 0;
+      lines += each[m];
     }
+    const int64_t all = (blocks[0].depth + blocks[1].depth) * vectors, share = lines * 2 * few / all + 1;
+    int64_t line = lines * (ahead.done * vectors + vector * few) / all;
+    int shift = 0;
+    while ((units >> (shift + 1)) >= share) ++shift;
+    for (int m = 0; m < 4; line -= each[m++])
+      if (line < each[m]) return {(const char*)read[m].at(ahead.begin) + line * kCacheLine, shift};
+    return {nullptr, 0};
   }
 
   // of_columns[i] += sum over p of x[i + p * along] g[p], for a few columns of x.
@@ -250,19 +254,16 @@ struct Gradients {
     const auto add = [&](auto count, int64_t v) {
       constexpr int C = decltype(count)::value;
       V sum[R][C] = {};
-      tile<Kind, R, C>(units, x, 1, along, g + v * kLanes, stride, sum);
+      tile<Kind, R, C>(units, x, 1, along, g + v * kLanes, stride, sum, next(ahead, R, v, vectors, units));
       for (int i = 0; i < R; ++i)
         for (int c = 0; c < C; ++c) {
           float* to = of_columns + (i * vectors + v + c) * kLanes;
           store(to, load(to) + sum[i][c]);
         }
     };
-    const int64_t rows = std::max<int64_t>(ahead.end - ahead.begin, 0);
-    for (int64_t v = 0; v < vectors; v += 2) {
-      fetch(ahead.begin + rows * v / vectors, ahead.begin + rows * std::min(v + 2, vectors) / vectors);
+    for (int64_t v = 0; v < vectors; v += 2)
       if (v + 1 < vectors) add(std::integral_constant<int, 2>(), v);
       else add(std::integral_constant<int, 1>(), v);
-    }
   }
 };
 
