@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -60,12 +61,16 @@ class Cache:
         """``nodes``: int64 [c], ascending; ``rows`` [c, F]."""
         self.nodes, self.rows = nodes, rows
 
+    @cached_property
+    def _places(self) -> Tensor:
+        """The places of all nodes up to the last that is kept, and of those after it, int32."""
+        places = torch.full((int(self.nodes[-1]) + 2 if len(self.nodes) else 1,), -1, dtype=torch.int32)
+        places[self.nodes] = torch.arange(len(self.nodes), dtype=torch.int32)
+        return places
+
     def find(self, nodes: Tensor) -> Tensor:
         """Return the place of each node (int64, book ids) in `rows`, int64; -1: it is not here."""
-        if not len(self.nodes):
-            return torch.full_like(nodes, -1)
-        at = torch.searchsorted(self.nodes, nodes).clamp_max(len(self.nodes) - 1)
-        return torch.where(self.nodes[at] == nodes, at, -1)
+        return self._places[nodes.clamp_max(len(self._places) - 1)].long()
 
     def learn(self, nodes: Tensor, coming: Sequence[Tensor]) -> Change | None:
         """Hear which nodes of other workers a step reads, and which nodes the coming steps will read.
@@ -94,6 +99,13 @@ class ListCache(Cache):
         super().__init__(nodes, rows)
         self.room, self.worth = len(nodes), worth
         self._next_use = torch.full((len(worth),), _NEVER, dtype=torch.int32)
+
+    def find(self, nodes: Tensor) -> Tensor:
+        """Return the place of each node as `Cache` does, of nodes that change from step to step."""
+        if not len(self.nodes):
+            return torch.full_like(nodes, -1)
+        at = torch.searchsorted(self.nodes, nodes).clamp_max(len(self.nodes) - 1)
+        return torch.where(self.nodes[at] == nodes, at, -1)
 
     def learn(self, nodes: Tensor, coming: Sequence[Tensor]) -> Change | None:
         """Choose the best of what is kept and of the nodes that a step reads (int64 [m])."""

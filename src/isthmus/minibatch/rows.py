@@ -143,7 +143,7 @@ class Fetched:
         if self.cached is not None:
             at, place = self.cached
             assert self.rows.cache is not None
-            found.append((at, self.rows.cache.rows[place]))
+            found.append((at, kernels.gather_rows(self.rows.cache.rows, place)))
         if self.asked is not None:
             at, block, under_way = self.asked
             under_way.ledger = ledger

@@ -1,5 +1,7 @@
 """ByteGNN: sampling as a DAG of small tasks on a pool of threads, launched and ordered by a two-level scheduler."""
 
+from dataclasses import replace
+
 from isthmus.local import Policy
 from isthmus.minibatch import SCHEDULERS, DagPolicy
 from isthmus.recipes.base import MINI_BATCH, Option, Recipe, Settings
@@ -31,6 +33,7 @@ BYTEGNN = Recipe(
         **_OWN,
         **{name: option for name, option in DISTDGL.options.items() if name not in ("window", "cache")},
         "ahead": Option(4, "batches that may be begun before the step that trains"),
+        "cache_rows": replace(DISTDGL.options["cache_rows"], default=0.2),
         "cache": Option("vip", "which features of other workers to keep: vip or degree", ("vip", "degree")),
     },
     notes="Batches, losses and weights are those of distdgl to the bit: scheduling changes when, never what.",
