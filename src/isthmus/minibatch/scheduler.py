@@ -22,7 +22,7 @@ from isthmus.errors import InputError
 from isthmus.minibatch.pool import Task
 
 AT_ONCE = 2
-PAUSE, MOST = 0.005, 0.05  # seconds between two looks at the launch score: at least, and at most if nothing happens
+PAUSE, MOST = 0.005, 0.2  # seconds between two looks at the launch score: at least, and at most if nothing happens
 _C = 100 / math.log(101)
 _STAT = Path("/proc/stat")
 
