@@ -15,8 +15,10 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -79,16 +81,8 @@ def work(rank: int, size: int, port: int, folder: str, options: argparse.Namespa
     transport.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", default="synthetic:reddit@0.1")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--recipes", default=DEFAULT, help="the first is what the others are compared with")
-    options = parser.parse_args()
+def start(work: Callable[..., None], options: argparse.Namespace) -> dict[int, Any]:
+    """Return what each worker answers, by rank: ``work(rank, size, port, folder, options, answers)``."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:
@@ -102,9 +96,23 @@ def main() -> None:
         workers = [context.Process(target=work, args=(rank, *about)) for rank in range(options.workers)]
         for worker in workers:
             worker.start()
-        turns = dict(answers.get(timeout=3600) for _ in workers)[0]
+        found = dict(answers.get(timeout=3600) for _ in workers)
         for worker in workers:
             worker.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", default="synthetic:reddit@0.1")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--recipes", default=DEFAULT, help="the first is what the others are compared with")
+    options = parser.parse_args()
+    turns = start(work, options)[0]
     rows = options.recipes.split(";")
     print(f"{options.graph}, {options.workers} workers, sage {options.layers} × {options.hidden}: time of a step")
     for k, row in enumerate(rows):

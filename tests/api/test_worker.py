@@ -217,7 +217,6 @@ def test_what_a_worker_knows(tmp_path, capsys):
     [
         ({"recipe": "magic"}, "use one of exact"),
         ({"set": {"share": 1}}, "no option 'share'"),
-        ({"recipe": "isthmus", "set": {"auto": True}}, "auto measures"),
         ({"split": 3}, "split 3 does not exist"),
         ({"metric": "roc-auc"}, "roc-auc needs two classes"),
         ({"dtype": "float16"}, "unknown dtype"),

@@ -221,7 +221,7 @@ def test_measured_by_real_processes(isthmus):
         (("--workers", "3"), "has 2 parts but 3 workers"),
         (("--method", "ldg"), "is already cut"),
         (("--steps", "0"), "steps must be at least 1"),
-        (("--recipes", "isthmus auto=true"), "measures the link when it starts"),
+        (("--recipes", "isthmus auto=true"), "measures the link while it trains"),
     ],
 )
 def test_refusals(isthmus, quick, options, word):

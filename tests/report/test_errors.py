@@ -21,3 +21,11 @@ def test_errors_are_drawn_where_there_are_any():
     assert "site 0 forward" in drawn
     assert "gradient of the weights" not in drawn
     assert "exact at 2 of 2 steps: lossy after step 2" in drawn
+
+
+def test_it_says_what_was_decided_and_by_what():
+    about = {"level": "exact", "next": "staleness=1 rate=1.0 bits=8", "error": 0.01, "waiting": 2.5}
+    back = {"level": "lossy", "next": "exact", "error": 0.07}
+    drawn = figure({"row_error": {"0 forward": 0.01}, "guard": about}, {"guard": back})
+    assert "bits=8 after step 1, when the error had stayed low (0.01), and steps waited 2.50 times" in drawn
+    assert "exact again after step 2, when the error rose to 0.07" in drawn

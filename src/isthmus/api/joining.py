@@ -25,7 +25,7 @@ from isthmus.partition import Book, is_parts_folder
 _WHERE = Where("start", "gather", 0, "ids")
 
 
-def check_own_loop(recipe: str, policy: Policy, options: Mapping[str, Any]) -> None:
+def check_own_loop(recipe: str, policy: Policy) -> None:
     """Refuse a recipe whose steps a loop of one's own cannot make."""
     if policy.batches is not None:
         raise InputError(
@@ -34,8 +34,6 @@ def check_own_loop(recipe: str, policy: Policy, options: Mapping[str, Any]) -> N
         )
     if policy.isolated:
         raise InputError(f"{recipe} weighs the loss of every row, in isthmus.train: take another recipe")
-    if options.get("auto"):
-        raise InputError("auto measures the models of isthmus.train: set staleness, rate and bits yourself")
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Worker:
         chosen = recipes.find(asked["recipe"])
         self.config = config_of(asked, chosen)
         policy = chosen.policy(self.config.options)
-        check_own_loop(self.config.recipe, policy, self.config.options)
+        check_own_loop(self.config.recipe, policy)
         cut = cutter(source, chosen.way, asked, seed=asked["seed"], quiet=True)
         self._joined = joined(source, cut, parts, asked, transport)
         self.book, self.transport = self._joined.book, self._joined.transport

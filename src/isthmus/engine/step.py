@@ -98,9 +98,9 @@ def sum_gradients(
 ) -> float:
     """Sum loss and gradients over the workers in one message, which also says whether one of them is to stop.
 
-    ``told``: figures to sum with them, besides those of `Runtime.figures`, for selectors and the guard. ``sums``: has
-    summed gradients since the backward pass began. Gradients that overflow fp16 are taken away, on all workers alike:
-    the optimizer then leaves the weights as they are.
+    ``told``: figures to sum with them, besides those of `Runtime.figures`, for selectors and the controller. ``sums``:
+    has summed gradients since the backward pass began. Gradients that overflow fp16 are taken away, on all workers
+    alike: the optimizer then leaves the weights as they are.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if run.transport.size == 1:
@@ -115,8 +115,7 @@ def sum_gradients(
         run.transport.release()
         total, asked, *summed = head.tolist()
         stop.agreed = bool(asked)
-        if figures:
-            run.observe(dict(zip(figures, summed, strict=False)))
+        run.observe(dict(zip(figures, summed, strict=False)))
         for parameter, somewhere in zip(parameters, summed[len(figures) :], strict=True):
             parameter.grad = parameter.grad if somewhere else None
     if run.loss_scale is not None:

@@ -64,6 +64,7 @@ class Display:
         self.title += f", {transport.way}" if transport.way else ""
         self.live: Live | None = None
         self.scores: dict[str, float] = {}
+        self.error = ""
         self.pace = Throughput(config.steps)
         self.begun = time.perf_counter()
 
@@ -103,8 +104,9 @@ class Display:
             self.scores = {name: line[name] for name in ("train", "val", "test")}
         state = f"loss {line['loss']:.4f}" + "".join(f"  {name} {score:.4f}" for name, score in self.scores.items())
         errors = [error for name, error in line.get("row_error", {}).items() if name.endswith("forward")]
-        if errors:
-            state += f"  error of rows {max(errors):.3f}"
+        if errors:  # not every step looks
+            self.error = f"  error of rows {max(errors):.3f}"
+        state += self.error
         if "guard" in line:
             state += f" ({line['guard']['level']})"
         if self.live is not None:

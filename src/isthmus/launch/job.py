@@ -21,7 +21,6 @@ from isthmus.engine import PredictConfig, TrainConfig, predict, train
 from isthmus.engine.agreement import check_agreement
 from isthmus.engine.verify import verify
 from isthmus.errors import InputError, enough_memory
-from isthmus.launch.auto import settle
 from isthmus.launch.display import Display, counting
 from isthmus.launch.events import FOLDER, events
 from isthmus.launch.gauge import gauge
@@ -128,7 +127,7 @@ def _run(job: Job, transport: Transport, local_size: int, last: bool) -> dict[st
     if job.kind == "verify":
         return verify(book, job.config, transport, recipes.find(job.config.recipe).policy(job.config.options))
     out = None if job.out is None else Path(job.out)
-    config = job.config if job.prediction is not None else settle(book, job.config, transport, out, job.resume)
+    config = job.config
     if job.prediction is not None and recipes.code_named_by(config.recipe, config.options):
         policy = Policy()  # a run folder may come from anybody; only the order of sums depends on it here
     else:

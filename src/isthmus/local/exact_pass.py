@@ -16,21 +16,18 @@ def exact_pass(run: Runtime) -> Iterator[None]:
 
     Every worker enters at the same time. What is sent meanwhile is not the recipe's, and is not counted.
     """
-    before, counted = run.level, run.transport.ledger
-    run.transport.ledger = Ledger()
-    run.level = run.levels[-1] if run.guard is not None else _beside(run)
+    ladder, counted = run.ladder, run.transport.ledger
+    before, run.transport.ledger = ladder.level, Ledger()
+    ladder.level = ladder.last if ladder.controller is not None else _beside(run)
     try:
         yield
         run.level.drain()
     finally:
-        run.level, run.transport.ledger = before, counted
+        ladder.level, run.transport.ledger = before, counted
 
 
 def _beside(run: Runtime) -> Level:
     """Return the exact level of a run that has none of its own; it is made once."""
     if run.exact is None:
-        draws = run.seed if run.asked.seed is None else run.asked.seed
-        run.exact = Level(run.whole, run.transport, run.asked.exact, draws, run.dtype)
-        if run.declared is not None and run.savings.read_rows:
-            run.exact.declare(*run.declared)
+        run.exact = run.level_of(run.asked.exact)
     return run.exact

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from isthmus.comm import BACKWARD, FORWARD, GATHER, SCATTER, AsIs, Codec, Stages
 from isthmus.errors import InputError
 from isthmus.features import CachePolicy
-from isthmus.local.guard import Guard
+from isthmus.local.controller import Guard
 from isthmus.local.savings import Savings
 from isthmus.minibatch import BatchPolicy
 from isthmus.sample import LastLayer, Sampler
@@ -57,6 +57,9 @@ class Policy:
     guard: Guard | None = None
     """The rule by which rows are exact while that is safer."""
 
+    rungs: tuple[Rung, ...] = ()
+    """The policies of which one is chosen by the link, least lossy first; none: this policy is the only one."""
+
     def __post_init__(self) -> None:
         self._check_guard()
         for stages in self.every_stages:
@@ -80,10 +83,13 @@ class Policy:
             raise InputError("whole blocks round a ring leave nothing to cache: set cache to none")
 
     def _check_guard(self) -> None:
-        if self.guard is None:
+        if not self.controlled:
             return
         if self.cache is not None:
-            raise InputError("exact steps of a guarded run read all halo features: set guard to off with cache_rows")
+            raise InputError(
+                "exact steps of a guarded run, or one with auto, read all halo features: set guard to off with "
+                "cache_rows, and leave auto out"
+            )
         if self.replicas or self.batches is not None or self.forward.ring:
             raise InputError("a guard is for rows that cross an edge-cut: set guard to off")
 
@@ -101,13 +107,17 @@ class Policy:
             )
         if asked in (None, "vertex"):
             return self
-        chosen = replace(self, savings=replace(self.savings, cover=asked == "cover"), cover_asked=asked == "cover")
+        chosen = self._with_cover(asked == "cover")
+        rungs = tuple(replace(rung, policy=rung.policy._with_cover(asked == "cover")) for rung in self.rungs)
         if asked == "cover" and not chosen.covers:
             raise InputError(
                 "the cover cut sends sums, for rows that are fresh or late and sent as they are: this recipe keeps, "
                 "codes, draws or skips rows; leave --cut out"
             )
-        return chosen
+        return replace(chosen, rungs=rungs)
+
+    def _with_cover(self, cover: bool) -> Policy:
+        return replace(self, savings=replace(self.savings, cover=cover), cover_asked=cover)
 
     def stages(self, pass_: str, leg: str) -> Stages:
         """Return the stages of the channels of that pass and leg."""
@@ -126,9 +136,19 @@ class Policy:
         return fresh and self.sampler is None and not any(stages.clip for stages in self.every_stages)
 
     @property
+    def controlled(self) -> bool:
+        """Whether a controller chooses how lossy each step is."""
+        return self.guard is not None or bool(self.rungs)
+
+    @property
     def unguarded(self) -> Policy:
         """The policy of the steps that a guard holds to be safe."""
-        return replace(self, guard=None)
+        return replace(self, guard=None, rungs=())
+
+    @property
+    def ladder(self) -> tuple[Rung, ...]:
+        """The policies that lossy steps can have, least lossy first."""
+        return self.rungs or (Rung("lossy", 1.0, self.unguarded),)
 
     @property
     def exact(self) -> Policy:
@@ -177,4 +197,15 @@ class Policy:
     def stateless(self) -> bool:
         """Whether nothing but the weights is carried from one step to the next."""
         sized = self.sampler is not None and self.sampler.refresh > 0
-        return all(stages.stateless for stages in self.every_stages) and not sized and not (self.cache or self.guard)
+        return (
+            all(stages.stateless for stages in self.every_stages) and not sized and not (self.cache or self.controlled)
+        )
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One of the policies that a controller chooses from; ``share``: what it sends of what the first of them does."""
+
+    name: str
+    share: float
+    policy: Policy

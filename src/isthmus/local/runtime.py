@@ -19,7 +19,7 @@ from isthmus.local.channels import Channels
 from isthmus.local.checks import check_forward
 from isthmus.local.covers import Covers
 from isthmus.local.dropout import Mask
-from isthmus.local.guard import LOSSY, NAMES, Controller
+from isthmus.local.ladder import Ladder
 from isthmus.local.level import Level
 from isthmus.local.loss_scale import LossScale
 from isthmus.local.needed import Needed
@@ -50,27 +50,34 @@ class Runtime:
     ):
         self.whole, self.transport, self.asked = whole, transport, policy
         self.dtype, self.rows_dtype, self.seed = dtype, rows_dtype, seed
-        if policy.guard is not None and whole.replicated:
-            raise InputError("a guard is for parts of an edge-cut: set guard to off")
-        guarded = policy.guard is not None and transport.size > 1 and not policy.lossless
-        draws = seed if policy.seed is None else policy.seed
-        kinds = [policy.unguarded, policy.exact] if guarded else [policy.unguarded]
-        self.levels = [Level(whole, transport, one, draws, dtype) for one in kinds]
-        self.guard = Controller(policy.guard) if guarded and policy.guard is not None else None
-        self.level = self.levels[-1]
-        self.watch = Watch(whole, self.levels[0].policy, transport.rank, draws)
-        self.fixed = FixedRows()
-        self.loss_scale = LossScale() if self.half is torch.float16 else None
+        self.draws = seed if policy.seed is None else policy.seed
         self.layers: Sequence[Layer] | None = None
         self.declared: tuple[Tensor, float] | None = None  # by `needs_only`
+        if policy.controlled and whole.replicated:
+            raise InputError("a guard is for parts of an edge-cut: set guard to off, and leave auto out")
+        self.ladder = Ladder(policy, self.level_of, policy.controlled and transport.size > 1 and not policy.lossless)
+        self.watch = Watch(whole, self.ladder.recipe.policy, transport.rank, self.draws)
+        self.fixed = FixedRows()
+        self.loss_scale = LossScale() if self.half is torch.float16 else None
         self.exact: Level | None = None  # of exact passes beside those of a recipe without a guard
         self.gradient_error: float | None = None  # of the last step, if it was probed
         self.own_rows: str | None = None  # after the first backward pass: a note about sums over this worker's rows
         self.begin(0, training=False)
 
+    def level_of(self, policy: Policy) -> Level:
+        """Make a level; all workers do so at the same time."""
+        level = Level(self.whole, self.transport, policy, self.draws, self.dtype)
+        if self.declared is not None:
+            self._declare(level, *self.declared)
+        return level
+
+    @property
+    def level(self) -> Level:
+        return self.ladder.level
+
     @property
     def policy(self) -> Policy:
-        """The policy in force: the recipe's or, where a guard says so, an exact one."""
+        """The policy in force: the recipe's or, where the controller says so, an exact one."""
         return self.level.policy
 
     @property
@@ -87,7 +94,7 @@ class Runtime:
 
     def covers(self, exact: bool) -> Covers | None:
         """Return the covers of aggregations, if they take any; exact ones take the same at all levels."""
-        return (self.levels[-1] if exact else self.level).covers
+        return (self.ladder.last if exact else self.level).covers
 
     @property
     def cached(self) -> CachedFeatures | None:
@@ -139,9 +146,9 @@ class Runtime:
         self.ties: list[Tensor] = []  # numbers, one per exchange, that the step ties to its loss
         lossy = training and layers is None and not beside
         if lossy:
-            self._choose_level()
+            self.ladder.choose(self.watch, self.transport.ledger)
         self.watch.begin(step, lossy and self.transport.size > 1 and not self.whole.replicated)
-        for level in (*self.levels, self.level):
+        for level in (*self.ladder.made.values(), self.level):
             level.needed.begin(step, declared)
         self.channels.begin(step, probe and training)
         self.whole.weights_read |= any(layer.weights_read for layer in self.layers or ())
@@ -150,32 +157,19 @@ class Runtime:
             self.schedule.begin(step)
             self.drawn = self.schedule.at(step)
 
-    def _choose_level(self) -> None:
-        """Change to the level that the guard chose after the last step."""
-        level = self.level if self.guard is None else self.levels[self.guard.level]
-        if level is not self.level:
-            self.level.leave()
-            self.level = level
-            if level is self.levels[LOSSY]:
-                self.watch.restart()
-
     def figures(self) -> dict[str, float]:
         """Return figures of this step, by name, that the step sums over the workers and brings back (`observe`)."""
-        return self.watch.figures()
+        return self.watch.figures() | self.ladder.figures(self.transport.ledger)
 
     def observe(self, told: Mapping[str, float]) -> None:
-        """Take figures of a step, summed over the workers: selectors and the guard decide by them."""
+        """Take figures of a step, summed over the workers: selectors and the controller decide by them."""
         self.channels.observe(told)
         self.watch.observe(told)
-        if self.guard is not None:
-            self.guard.observe(self.watch.telling)
+        self.ladder.observe(self.watch.telling, told)
 
     def line(self) -> dict[str, Any]:
-        """Return what the record of a step says of errors and of the guard."""
-        line: dict[str, Any] = {"row_error": self.watch.errors} if self.watch.errors else {}
-        if self.guard is not None:
-            line["guard"] = {"level": NAMES[self.levels.index(self.level)], "next": NAMES[self.guard.level]}
-        return line
+        """Return what the record of a step says of errors and of the controller."""
+        return ({"row_error": self.watch.errors} if self.watch.errors else {}) | self.ladder.line()
 
     def next_site(self) -> int:
         """Return the number of the next exchange: the k-th one of a forward pass is site k."""
@@ -260,10 +254,13 @@ class Runtime:
         Every worker does so at the same time, and once.
         """
         self.declared = rows, share
-        for level in self.levels:
-            level.reads(share)
-            if self.savings.read_rows:
-                level.declare(rows, share)
+        for level in self.ladder.made.values():
+            self._declare(level, rows, share)
+
+    def _declare(self, level: Level, rows: Tensor, share: float) -> None:
+        level.reads(share)
+        if level.policy.savings.read_rows:
+            level.declare(rows, share)
 
     @property
     def keeps_sparse(self) -> bool:
@@ -308,17 +305,16 @@ class Runtime:
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that is carried from step to step besides the weights, by name."""
-        recipe = self.levels[0]
-        pieces = {"schedule": recipe.schedule.state(), "channels": recipe.channels.state(), "watch": self.watch.state()}
+        recipe = self.ladder.recipe
+        pieces = {"schedule": recipe.schedule.state(), "channels": recipe.channels.state()}
+        pieces |= {"watch": self.watch.state(), "guard": self.ladder.state()}
         if recipe.cached is not None:
             pieces["features"] = recipe.cached.state()
-        if self.guard is not None:
-            pieces["guard"] = self.guard.state() | {"level": torch.tensor([self.levels.index(self.level)])}
         return {f"{piece}.{name}": tensor for piece, state in pieces.items() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Put a state back."""
-        names, recipe = ("schedule", "channels", "features", "watch", "guard"), self.levels[0]
+        names = "schedule", "channels", "features", "watch", "guard"
         pieces: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         for name, tensor in state.items():
             piece, rest = name.split(".", 1)
@@ -327,9 +323,8 @@ class Runtime:
                     f"the checkpoint holds {name}, of another version of isthmus: resume with that version"
                 )
             pieces[piece][rest] = tensor.to(self.whole.device)
-        if self.guard is not None:
-            self.level = self.levels[int(pieces["guard"].pop("level", LOSSY))]
-            self.guard.restore(pieces["guard"])
+        self.ladder.restore(pieces["guard"])
+        recipe = self.ladder.recipe
         recipe.schedule.restore(pieces["schedule"])
         recipe.restore(pieces["channels"])
         self.watch.restore(pieces["watch"])
@@ -338,10 +333,10 @@ class Runtime:
 
     def drain(self) -> None:
         """Wait for every transfer and every draw that is under way."""
-        for level in self.levels:
+        for level in self.ladder.made.values():
             level.drain()
 
     def close(self) -> None:
         """Stop everything that runs, without waiting for other workers: for a run that ends in the middle of a step."""
-        for level in self.levels:
+        for level in self.ladder.made.values():
             level.schedule.close()

@@ -2,15 +2,15 @@
 
 Nothing crosses a link for it: an owner sends the sampled rows of every site to itself, through the recipe's own stages
 (`comm.channel.echo`), and compares what a reader would hold at a step with the rows of that step. The sums of squares
-travel in the message that sums the gradients of the weights. So the error is known at every step, also while a guard
-(`local.guard`) has rows sent exactly.
+travel in the message that sums the gradients of the weights. So the error is known at all times, also while a guard
+(`local.controller`) has rows sent exactly.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from isthmus.comm.channel.state import restore, state_of
 from isthmus.local.policy import Policy
 from isthmus.shard import Shard
 
-ROWS = 256  # of a site and worker that are watched, if it has more: an error is known as well from these as from all
+ROWS = 128  # of a site and worker that are watched, if it has more: an error is known as well from these as from all
+EVERY = 4  # steps between two looks, where a reader's rows are those of one message: they cost 1 % of a step or less
 _SALT = 0xEC0
 Place = tuple[int, str]  # site and pass
 
@@ -33,7 +34,8 @@ class _Watched:
 
     echo: Echo
     rows: Tensor  # int64 [s]: their numbers among the rows that are sent from
-    readers: dict[int, Tensor]  # by links, where they last: the number of readers of each row, [s]
+    readers: dict[int, Tensor] = field(default_factory=dict)  # by links, where they last: of each row, [s]
+    places: Tensor | None = None  # int64, of all rows: which of the sampled ones it is; s: none
 
 
 class Watch:
@@ -42,20 +44,23 @@ class Watch:
     def __init__(self, whole: Shard, policy: Policy, rank: int, seed: int):
         self.whole, self.policy, self.rank, self.seed = whole, policy, rank, seed
         self.watched: dict[Place, _Watched] = {}
-        self.errors: dict[str, float] = {}  # of the last step, over all workers: ‖held − fresh‖ / ‖fresh‖
+        self.errors: dict[str, float] = {}  # of this step, over all workers: ‖held − fresh‖ / ‖fresh‖; if it looked
         self.masked: set[int] = set()  # sites whose rows differ from step to step by dropout alone
         self.begin(0, False)
 
     def begin(self, step: int, watching: bool) -> None:
         """Begin a pass."""
         self.step, self.watching = step, watching
-        self.sums: dict[Place, tuple[Tensor, Tensor]] = {}  # of squares: held − fresh, and fresh
+        self.sums: dict[Place, Tensor] = {}  # of squares: held − fresh, and fresh
 
     def sees(self, pass_: str) -> bool:
-        """Return whether rows of a pass are watched: not where they always are fresh and as they were sent."""
+        """Return whether rows of a pass are watched now: not where they always are fresh and as they were sent."""
+        if not self.watching:
+            return False
         stages = self._stages(pass_)
         lossy = stages.mixes_steps or not stages.encode.as_is
-        return self.watching and lossy and not stages.clip and not (pass_ == BACKWARD and self.policy.sampler)
+        seen = lossy and not stages.clip and not (pass_ == BACKWARD and self.policy.sampler)
+        return seen and (_sent_now(stages, self.step) or _compared_now(stages, self.step))
 
     def sample(self, site: int, pass_: str, among: Links) -> Tensor:
         """Return the numbers of the rows (int64 [s]) of a site that are watched, of those that links carry."""
@@ -68,17 +73,19 @@ class Watch:
 
         ``among``: the rows that can cross; ``links``: those that are read at this step, if the graph was drawn.
         """
-        watched = self._watched(site, pass_, among)
-        echo, fresh = watched.echo, make(self.step)
-        for due in echo.dues(self.step):
-            echo.post(self.step, fresh if due == self.step else make(due), echo.links, "echo", due)
-        held, readers = echo.take(self.step), self._readers(watched, pass_, among if links is None else links)
-        if held is None:
-            self.sums[site, pass_] = (fresh.new_zeros(()),) * 2
+        watched, stages = self._watched(site, pass_, among), self._stages(pass_)
+        echo, compared = watched.echo, _compared_now(stages, self.step)
+        fresh = make(self.step) if compared else None
+        for due in echo.dues(self.step) if _sent_now(stages, self.step) else ():
+            echo.post(self.step, make(due) if fresh is None or due != self.step else fresh, echo.links, "echo", due)
+        held = None if fresh is None else echo.take(self.step)
+        if fresh is None or held is None:
             return
-        fresh = fresh.float()
-        gap = (held.float() - fresh).square_().sum(1)
-        self.sums[site, pass_] = gap @ readers, torch.linalg.vector_norm(fresh, dim=1).square_() @ readers
+        readers = self._readers(watched, pass_, among if links is None else links)
+        wide = kernels.sum_dtype(held.dtype)
+        both = torch.stack((held.to(wide), fresh.to(wide)))
+        both[0] -= both[1]
+        self.sums[site, pass_] = torch.linalg.vector_norm(both, dim=2).square_().to(readers.dtype) @ readers
 
     # Over all workers
 
@@ -86,7 +93,7 @@ class Watch:
         """Return this worker's sums of squares, by name, to be summed over the workers."""
         if not self.sums:
             return {}
-        values = torch.stack([torch.stack(sums).double() for sums in self.sums.values()]).tolist()
+        values = torch.stack(list(self.sums.values())).tolist()
         named = zip(self.sums, values, strict=True)
         return {f"{kind} {site} {pass_}": v for (site, pass_), two in named for kind, v in zip(KINDS, two, strict=True)}
 
@@ -110,8 +117,9 @@ class Watch:
 
     # Between steps
 
-    def restart(self) -> None:
-        """Let all echoes begin anew, as the channels do when the recipe takes over from exact rows."""
+    def restart(self, policy: Policy) -> None:
+        """Let all echoes begin anew, as the channels do when this policy takes over, or will."""
+        self.policy = policy
         for (site, pass_), watched in list(self.watched.items()):
             self._make(site, pass_, watched.rows)
 
@@ -146,7 +154,7 @@ class Watch:
 
     def _make(self, site: int, pass_: str, rows: Tensor) -> _Watched:
         echo = Echo(self._stages(pass_), site, pass_, len(rows), self.rank, self.seed, rows.device)
-        self.watched[site, pass_] = _Watched(echo, rows, {})
+        self.watched[site, pass_] = _Watched(echo, rows)
         return self.watched[site, pass_]
 
     def _readers(self, watched: _Watched, pass_: str, links: Links) -> Tensor:
@@ -155,15 +163,29 @@ class Watch:
             return torch.ones(len(watched.rows), device=links.device)
         if id(links) in watched.readers:
             return watched.readers[id(links)]
-        count = torch.zeros(self.whole.num_inner, device=links.device)
-        for rows in links.send_rows:
-            count[rows.long()] += 1
+        if watched.places is None:
+            none = len(watched.rows)
+            watched.places = torch.full((self.whole.num_inner,), none, device=links.device)
+            watched.places[watched.rows] = torch.arange(none, device=links.device)
+        found = watched.places[torch.cat(links.send_rows).long()]
+        count = found.bincount(minlength=len(watched.rows) + 1)[:-1].float()
         if links.send_positions is None:  # not drawn: they last
-            watched.readers[id(links)] = count[watched.rows]
-        return count[watched.rows]
+            watched.readers[id(links)] = count
+        return count
 
 
 KINDS = "gap", "size"
+
+
+def _sent_now(stages: Stages, step: int) -> bool:
+    """Return whether sampled rows go through the stages at this step: at all steps, where what is held hangs on all."""
+    by_one_message = stages.merge.suits_drawn and not stages.feedback and not stages.select.skips
+    return not by_one_message or step % EVERY == 0
+
+
+def _compared_now(stages: Stages, step: int) -> bool:
+    """Return whether rows are due that were sent through the stages at a step of `_sent_now`."""
+    return _sent_now(stages, step - stages.delay) and step >= stages.delay
 
 
 def _sample(rows: Tensor, nodes: Tensor, stream: int) -> Tensor:

@@ -11,8 +11,8 @@ from isthmus.local.runtime import Runtime
 
 def remember(run: Runtime, out: Tensor, before: Before) -> Tensor:
     """Return rows after dropout; remember those before it, where the recipe would send them and exact steps do not."""
-    late, fresh = run.watch.policy.row_stages.mixes_steps, run.training and run.policy.lossless
-    if before.mask.p and run.guard is not None and late and fresh and not run.is_fixed(before.x):
+    late, fresh = run.watch.sees(FORWARD) and run.watch.policy.row_stages.mixes_steps, run.policy.lossless
+    if before.mask.p and run.ladder.controller is not None and late and fresh and not run.is_fixed(before.x):
         run.sampled[out] = before
     return out
 
@@ -32,7 +32,7 @@ def watch_rows(
     if run.is_fixed(x if at_hand is None else at_hand.before):  # input features: they never change
         return
     needed = run.needed.is_needed(only)
-    among = run.levels[-1].needed.links(needed)
+    among = run.ladder.last.needed.links(needed)
     drawn = None if run.policy.sampler is None else run.needed.links_at(run.step, needed)
     at, (y, weight) = watch.sample(site, FORWARD, among), made_of or (x, None)
     late, early = run.dropped.get(y), run.sampled.pop(y, None)
@@ -54,6 +54,6 @@ def watch_rows(
 
 def watch_gradients(run: Runtime, site: int, rows: Tensor, links: Links) -> None:
     """Watch the gradients of halo rows [h, F] on their way to the owners, where the recipe's stages are in force."""
-    if run.watch.sees(BACKWARD) and run.level is run.levels[0]:
+    if run.watch.sees(BACKWARD) and run.level.policy is run.watch.policy:
         at = run.watch.sample(site, BACKWARD, links)
         run.watch.compare(site, BACKWARD, lambda due: rows[at], links)

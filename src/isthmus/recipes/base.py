@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.comm import codec
 from isthmus.errors import InputError
-from isthmus.local import Guard, Policy
+from isthmus.local import Guard, Policy, Rung
 from isthmus.outside import FORM, is_outside
 
 Settings = dict[str, Any]
@@ -77,6 +77,8 @@ class Recipe:
     cut: str = "edge"
     """The way to cut a graph that has not been cut yet: see `partition`."""
     plane: str = FULL_GRAPH
+    ladder: Sequence[tuple[float, Settings]] = ()
+    """What option ``auto`` chooses from, least lossy first: options, and what they send of what the first ones do."""
 
     def check_plane(self, given: Mapping[str, Any]) -> None:
         """Refuse options of training (by name) that the recipe's plane does not understand."""
@@ -105,9 +107,19 @@ class Recipe:
     def policy(self, given: Mapping[str, Any] | None = None) -> Policy:
         """Return the policy of the workers, with these options and the defaults of the others."""
         settings = self.settings(given or {})
+        guard = Guard(settings["guard_error"]) if settings.get("guard") == "on" else None
+        if not settings.get("auto"):
+            return replace(self._made(settings), guard=guard)
+        rungs = [Rung(_named(options), share, self._made(settings | options)) for share, options in self.ladder]
+        return replace(rungs[0].policy, guard=guard, rungs=tuple(rungs))
+
+    def _made(self, settings: Settings) -> Policy:
         # All recipes sum the gradients of the weights alike. Coarse codes are rounded without bias there, since no
         # error is fed back.
         weights = codec(settings.get("bits_weights", 32), "stochastic")
-        guard = Guard(settings["guard_error"]) if settings.get("guard") == "on" else None
-        made = self.make(settings)
-        return replace(made, weights=weights, precision=settings.get("precision", "fp32"), guard=guard)
+        return replace(self.make(settings), weights=weights, precision=settings.get("precision", "fp32"))
+
+
+def _named(options: Settings) -> str:
+    """Return the options of a rung as one would give them, without those that follow from others."""
+    return " ".join(f"{name}={options[name]}" for name in ("staleness", "rate", "bits"))

@@ -11,6 +11,23 @@ from isthmus.sample import LastLayer
 _AS_RATE = -1.0
 
 
+def _rung(sampler: str = "optimal-boundary", rate: float = 0.1, bits: int = 8) -> Settings:
+    coded = bits < 32
+    chosen = {"staleness": 1, "sampler": sampler, "rate": rate, "bits": bits, "delta": coded}
+    return {**chosen, "bits_weights": 8 if coded else 32, "precision": "auto" if coded else "fp32"}
+
+
+# In order of their loss: freshness; bits, which differences compensate; rows; more bits.
+_LADDER = [
+    (1.0, _rung("none", 1.0, 32)),
+    (0.27, _rung("none", 1.0)),
+    (0.135, _rung(rate=0.5)),
+    (0.068, _rung(rate=0.25)),
+    (0.027, _rung()),
+    (0.016, _rung(bits=4)),
+]
+
+
 def _policy(settings: Settings) -> Policy:
     features, gradients = coding(settings)
     if settings["delta"] and features["encode"].as_is:
@@ -59,7 +76,7 @@ ISTHMUS = Recipe(
         ),
         "delta": Option(True, "features are sent as differences against what the reader holds"),
         "auto": Option(
-            False, "measure this link first, and choose the options above and bits: no more loss than needed"
+            False, "measure the link while training, and choose the options above and bits: no more loss than needed"
         ),
         **guarded("on"),
         **CACHED,
@@ -70,4 +87,5 @@ ISTHMUS = Recipe(
     },
     notes="Readers keep one copy of the halo rows of every layer, owners what each reader holds of them.",
     objective="vol",
+    ladder=_LADDER,
 )

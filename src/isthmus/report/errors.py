@@ -48,8 +48,9 @@ def decisions(run: Run) -> str:
 
 
 def _change(line: dict[str, Any]) -> str:
-    errors = [error for name, error in (line.get("row_error") or {}).items() if name.endswith("forward")]
-    found = plain(max(errors, default=None))
-    if line["guard"].get("next") == "exact":
-        return f"exact again after step {count(line['step'])}, when the error rose to {found}"
-    return f"lossy after step {count(line['step'])}, when it had stayed low ({found})"
+    guard, step = line["guard"], count(line["step"])
+    error, waiting = plain(number(guard.get("error"))), number(guard.get("waiting"))
+    if guard.get("next") == "exact":
+        return f"exact again after step {step}, when the error rose to {error}"
+    slow = f", and steps waited {waiting:.2f} times as long as they computed" if waiting else ""
+    return f"{guard.get('next')} after step {step}, when the error had stayed low ({error}){slow}"

@@ -85,7 +85,7 @@ class PlanRequest:
             bytes_of(self.device_memory)
         for entry in self.entries:
             if entry.options.get("auto"):
-                raise InputError(f"{entry.label!r} measures the link when it starts: plan it with options of its own")
+                raise InputError(f"{entry.label!r} measures the link while it trains: plan it with options of its own")
 
     @property
     def batches(self) -> bool:
