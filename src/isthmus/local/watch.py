@@ -91,19 +91,20 @@ class Watch:
 
     def figures(self) -> dict[str, float]:
         """Return this worker's sums of squares, by name, to be summed over the workers."""
-        if not self.sums:
+        if not self.watched:
             return {}
-        values = torch.stack(list(self.sums.values())).tolist()
-        named = zip(self.sums, values, strict=True)
+        none = torch.zeros(
+            2, device=self.whole.device
+        )  # of a step that does not look: messages stay as long as they are
+        places = sorted(self.watched)
+        named = zip(places, torch.stack([self.sums.get(place, none) for place in places]).tolist(), strict=True)
         return {f"{kind} {site} {pass_}": v for (site, pass_), two in named for kind, v in zip(KINDS, two, strict=True)}
 
     def observe(self, told: Mapping[str, float]) -> None:
         """Take the sums over all workers, from which the errors follow."""
         gap, size = (f"{kind} " for kind in KINDS)
         sums = {name.removeprefix(gap): value for name, value in told.items() if name.startswith(gap)}
-        self.errors = {
-            name: math.sqrt(value / told[size + name]) if told[size + name] else 0.0 for name, value in sums.items()
-        }
+        self.errors = {name: math.sqrt(value / told[size + name]) for name, value in sums.items() if told[size + name]}
 
     @property
     def telling(self) -> dict[str, float]:
