@@ -150,6 +150,7 @@ def test_the_launch_score_is_that_of_algorithm_1():
     assert level.score(calm) == pytest.approx(5 * 90.95, rel=1e-3)
     assert level.launches(calm)
     assert level.score(calm._replace(busy=100)) == pytest.approx(0, abs=1e-9)
+    assert TwoLevel(0.0).launches(calm._replace(busy=100))
     assert not level.launches(calm._replace(queue=2))
     assert level.score(calm._replace(sample=0.0)) == level.score(calm)  # nothing is known yet: balance 1
     starving = Load(queue=0, running=1, busy=100, gap=0, sample=0.1, train=0.1)

@@ -72,7 +72,7 @@ class TwoLevel:
 
     def score(self, load: Load) -> float:
         balance = load.sample / (load.train * max(load.queue, 1)) if load.sample and load.train else 1.0
-        return load.gap * (101 - math.exp(load.busy / _C)) * balance
+        return load.gap * max(101 - math.exp(load.busy / _C), 0.0) * balance  # not a rounding below 0 at full use
 
     def launches(self, load: Load) -> bool:
         return load.queue + load.running < load.least or self.score(load) >= self.sigma
