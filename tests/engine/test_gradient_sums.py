@@ -45,8 +45,10 @@ def test_pieces_add_up_to_the_bits_of_one_sum(workers):
             total += grad
         wanted.append(total)
 
+    nets = [made(rank) for rank in range(workers)]  # here: threads would share torch's generator
+
     def work(transport):
-        net, x, parameters = made(transport.rank)
+        net, x, parameters = nets[transport.rank]
         sums = GradientSums(parameters, transport)
         assert len(sums.pieces) > 1
         for step in range(2):
